@@ -1,0 +1,556 @@
+"""The records on disk and the seams between rooms: what is agreed, and nothing that acts.
+
+One pydantic model a record. ``Record`` keeps unknown fields (a newer writer's fields survive an older reader's
+update); what a user types (``school.toml``, task files) is ``Strict`` and refuses them. Protocols at the end are
+what an implementation must look like. Durations are seconds, sizes bytes, times ISO-8601 UTC with offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION: Final = 1
+
+Role = Literal["searcher", "executor", "coder", "reviewer", "browser"]
+TeacherRole = Literal["cto", "coo"]
+Difficulty = Literal["easy", "medium", "hard", "blocker"]
+Severity = Literal["CRITICAL", "HIGH", "MEDIUM", "LOW"]
+Verdict = Literal["", "PASS", "FAIL"]
+ReviewOutcome = Literal["PASS", "FAIL", "NO_VERDICT"]
+Status = Literal["running", "open", "failed", "blocked"]
+ClaimStatus = Literal["done", "no_change", "blocked", "failed"]
+Outcome = Literal["", "accepted", "rejected", "failed", "blocked", "no_change"]
+
+STUDENT_ROLES: Final[tuple[Role, ...]] = ("searcher", "executor", "coder", "reviewer", "browser")
+TEACHER_ROLES: Final[tuple[TeacherRole, ...]] = ("cto", "coo")
+DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard", "blocker")
+SEVERITIES: Final[tuple[Severity, ...]] = ("CRITICAL", "HIGH", "MEDIUM", "LOW")
+LENSES: Final[dict[TeacherRole, tuple[str, ...]]] = {
+    "cto": ("CORRECTNESS", "SECURITY"),
+    "coo": ("COMPLETENESS",),
+}
+READ_ONLY_ROLES: Final = frozenset({"searcher", "reviewer"})
+
+OUTPUT_BYTES_MAX: Final = 64 * 1024
+
+# Reasons of an attempt that is cut short by something that is not the student's fault: it costs no attempt.
+UNCHARGED_REASONS: Final = frozenset(
+    {"interrupted", "conductor_died", "leaf_died", "quota", "disk_full", "repository_changed"}
+)
+
+
+class Record(BaseModel):
+    """A record on disk: unknown fields survive."""
+
+    model_config = ConfigDict(extra="allow", validate_assignment=True)
+
+
+class Strict(BaseModel):
+    """What a user wrote: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+# --- what a review is made of -----------------------------------------------------------------------------
+
+
+class Finding(Record):
+    """One structured objection. ``section`` is the lens or check that made it."""
+
+    section: str
+    severity: Severity
+    issue_class: str
+    description: str
+    citation: str = ""
+    suggestion: str = ""
+
+
+class Receipt(Record):
+    """One executed check, and on exactly what it ran.
+
+    ``scope`` is ``full`` or ``targeted``; ``outcome`` ``passed``, ``failed``, ``timed_out``, ``not_run`` or
+    ``no_tests``; ``at`` says whether it ran on ``base`` or ``head``. ``tests`` counts by outcome where the runner
+    names tests ({passed, failed, errors, skipped}), else is empty. ``output`` is a bounded tail; its digest is of
+    the whole.
+    """
+
+    check: str
+    argv: list[str] = Field(default_factory=list)
+    scope: Literal["full", "targeted"] = "full"
+    at: Literal["base", "head"] = "head"
+    outcome: Literal["passed", "failed", "timed_out", "not_run", "no_tests"] = "not_run"
+    exit_code: int | None = None
+    commit: str = ""
+    tree: str = ""
+    environment: str = ""
+    started_at: str = ""
+    duration_s: float = 0.0
+    tests: dict[str, int] = Field(default_factory=dict)
+    output: str = ""
+    output_sha256: str = ""
+    cached: bool = False
+
+
+class LensResult(Record):
+    """One lens of one review: which outcome, by whom (``checks`` or a model's name), on what evidence."""
+
+    lens: str
+    outcome: ReviewOutcome
+    by: str = "checks"
+    receipts: list[Receipt] = Field(default_factory=list)
+    findings: list[Finding] = Field(default_factory=list)
+    reason: str = ""
+
+
+class Review(Record):
+    """What one teacher says of one bead; lives in the bag as ``cto_review`` / ``coo_review``.
+
+    ``verdict`` stays empty while only NO_VERDICT attempts were made; ``attempts`` counts those and the reached one.
+    ``criteria`` (COO only) maps a criterion's id to ``met``, ``unmet`` or ``unjudged``.
+    """
+
+    verdict: Verdict = ""
+    tree: str = ""
+    review_id: str = ""
+    lenses: list[LensResult] = Field(default_factory=list)
+    criteria: dict[str, str] = Field(default_factory=dict)
+    attempts: int = 0
+    reason: str = ""
+    not_before: str = ""
+    started_at: str = ""
+    ended_at: str = ""
+    usage: dict[str, Any] = Field(default_factory=dict)
+
+
+class ReviewFile(Record):
+    """``school/reviews/<review_id>.json``: the finished review, durable before its verdict is entered."""
+
+    review_id: str
+    bead: str
+    role: TeacherRole
+    tree: str
+    head_commit: str
+    verdict: Literal["PASS", "FAIL"]
+    review: Review
+    by: str = ""
+    written_at: str = ""
+
+
+# --- the bookbag ------------------------------------------------------------------------------------------
+
+
+class Criterion(Record):
+    """An acceptance criterion; ``check`` is an argv or empty (then only a model can judge it)."""
+
+    id: str
+    text: str
+    check: list[str] = Field(default_factory=list)
+
+
+class AgentSpec(Record):
+    """Which agent runs a bead, complete: a leaf needs nothing else to start it.
+
+    ``kind`` ``run`` has ``argv`` (a plain command) or ``chore``; ``command`` has ``argv`` with the prompt on stdin
+    (``prompt = "stdin"``) or in a file whose path replaces ``{prompt_file}`` in argv (``prompt = "file"``).
+    ``env`` names the variables passed through from the user's environment, ``set_env`` sets literal ones.
+    """
+
+    name: str
+    kind: Literal["run", "command", "acp", "model"]
+    model: str = ""
+    argv: list[str] = Field(default_factory=list)
+    chore: str = ""
+    prompt: Literal["stdin", "file", "none"] = "stdin"
+    env: list[str] = Field(default_factory=list)
+    set_env: dict[str, str] = Field(default_factory=dict)
+    timeout_s: float | None = None
+    reason: str = ""
+
+
+class Persona(Record):
+    name: str
+    source: str
+    sha256: str
+
+
+class Terms(Record):
+    """Everything that affects a verdict and is not the change itself, so that a teacher serves any conductor."""
+
+    allow: list[str] = Field(default_factory=list)
+    preserve: list[Literal["ast", "api"]] = Field(default_factory=list)
+    require_exercised: bool = False
+    verify: list[list[str]] = Field(default_factory=list)
+    verify_timeout_s: float = 600.0
+    setup: list[list[str]] = Field(default_factory=list)
+    setup_timeout_s: float = 600.0
+    copy_files: list[str] = Field(default_factory=list)
+    keep: list[str] = Field(default_factory=list)
+    chore: str = ""
+
+
+class Limits(Record):
+    """Limits of one leaf, in seconds and bytes."""
+
+    startup_timeout_s: float = 60.0
+    stall_timeout_s: float = 300.0
+    agent_timeout_s: float = 3600.0
+    command_timeout_s: float = 900.0
+    output_bytes: int = 64 * 1024 * 1024
+
+
+class Step(Record):
+    """One entry of ``history``: a state, when it was first reached, and by whom."""
+
+    state: str
+    at: str
+    by: str
+
+
+class Bookbag(Record):
+    """The record of one bead; the only truth about it (contract, section 5)."""
+
+    # the seed's fields
+    bead: str
+    task: str | None = None
+    student: str = ""
+    domain: str = ""
+    difficulty: str = "easy"
+    output: str = ""
+    lens: str = ""
+    cto_verdict: Verdict = ""
+    coo_verdict: Verdict = ""
+    findings: list[Finding] = Field(default_factory=list)
+    ac_met: list[str] = Field(default_factory=list)
+    files_changed: list[str] = Field(default_factory=list)
+    verification: str = ""
+    summary: str = ""
+    blockers: list[str] = Field(default_factory=list)
+    accepted: bool = False
+    timestamp: str = ""
+    # ours
+    schema_: int = Field(default=SCHEMA_VERSION, alias="schema")
+    rev: int = 0
+    task_id: str = ""
+    task_digest: str = ""
+    attempt: int = 1
+    max_attempts: int = 1
+    run: str = ""
+    repo: str = ""
+    repo_key: str = ""
+    base_commit: str = ""
+    head_commit: str = ""
+    tree: str = ""
+    ref: str = ""
+    acceptance: list[Criterion] = Field(default_factory=list)
+    agent: AgentSpec | None = None
+    persona: Persona | None = None
+    confinement: str = ""
+    terms: Terms = Field(default_factory=Terms)
+    limits: Limits = Field(default_factory=Limits)
+    earlier_findings: list[Finding] = Field(default_factory=list)
+    worktree: str = ""
+    status: Status = "open"
+    reason: str = ""
+    claim: Literal["", "done", "no_change", "blocked", "failed"] = ""
+    cto_review: Review = Field(default_factory=Review)
+    coo_review: Review = Field(default_factory=Review)
+    usage: dict[str, Any] = Field(default_factory=dict)
+    score: dict[str, Any] | None = None
+    scored_at: str = ""
+    outcome: Outcome = ""
+    history: list[Step] = Field(default_factory=list)
+    delivered: dict[str, str] | None = None
+
+    model_config = ConfigDict(extra="allow", validate_assignment=True, populate_by_name=True)
+
+
+# --- briefs, claims, process and worktree records ---------------------------------------------------------
+
+
+class Brief(Record):
+    """``.hermes/briefs/<bead>.json`` in the leaf's worktree: the task contract that an agent reads."""
+
+    bead: str
+    task_id: str
+    attempt: int
+    role: str
+    domain: str
+    difficulty: str
+    task: str
+    acceptance: list[Criterion] = Field(default_factory=list)
+    allow: list[str] = Field(default_factory=list)
+    preserve: list[str] = Field(default_factory=list)
+    findings: list[Finding] = Field(default_factory=list)
+    persona: str = ""
+    guardrails: list[str] = Field(default_factory=list)
+    result_path: str = ""
+
+
+class Claim(Record):
+    """The JSON file that ``SCHOOL_RESULT`` names; what the agent *says*, never what is so."""
+
+    status: ClaimStatus = "done"
+    summary: str = ""
+    ac_met: list[str] = Field(default_factory=list)
+    blockers: list[str] = Field(default_factory=list)
+    retry_at: str = ""
+
+
+class ProcessRecord(Record):
+    """``school/processes/<name>.json``: one child process, written before it exists (``pid`` 0 until it does)."""
+
+    name: str
+    kind: Literal["conductor", "teacher", "leaf", "agent"]
+    bead: str = ""
+    role: str = ""
+    pid: int = 0
+    start: int = 0
+    boot: str = ""
+    host: str = ""
+    pidns: str = ""
+    parent: int = 0
+    step: str = ""
+    since: str = ""
+    argv: list[str] = Field(default_factory=list)
+
+
+class WorktreeRecord(Record):
+    """``school/worktrees/<name>.json``: one working tree, written before it exists."""
+
+    name: str
+    kind: Literal["leaf", "teacher"]
+    path: str
+    repo: str
+    repo_key: str
+    bead: str = ""
+    role: str = ""
+    base_commit: str = ""
+    created_at: str = ""
+    salvage_failed: str = ""
+
+
+class TeacherRecord(Record):
+    """``school/teachers/<role>.json``: who it is, what it has in hand, since when; renewed at least every 10 s."""
+
+    role: TeacherRole
+    pid: int
+    start: int = 0
+    boot: str = ""
+    host: str = ""
+    pidns: str = ""
+    state: Literal["booting", "idle", "reviewing", "sleeping", "stopped"] = "booting"
+    bead: str = ""
+    check: str = ""
+    since: str = ""
+    progress: int = 0
+    beat: str = ""
+    reviewed: int = 0
+    session_id: str = ""
+    spawned_by: int = 0
+    watching: str = ""
+
+
+# --- configuration (school.toml) --------------------------------------------------------------------------
+
+
+class VerifyConfig(Strict):
+    commands: list[list[str]] = Field(default_factory=list)
+    timeout_s: float = Field(default=600.0, gt=0)
+    on_stop: bool | Literal["auto"] = "auto"
+
+
+class SetupConfig(Strict):
+    commands: list[list[str]] = Field(default_factory=list)
+    copy_files: list[str] = Field(default_factory=list)
+    keep: list[str] = Field(default_factory=lambda: [".venv", "node_modules"])
+    submodules: bool = False
+    timeout_s: float = Field(default=600.0, gt=0)
+
+
+class AgentConfig(Strict):
+    kind: Literal["command", "run", "acp", "model"] = "command"
+    preset: str = ""
+    argv: list[str] = Field(default_factory=list)
+    prompt: Literal["stdin", "file", "none"] = "stdin"
+    env: list[str] = Field(default_factory=list)
+    set_env: dict[str, str] = Field(default_factory=dict)
+    model: str = ""
+    timeout_s: float | None = Field(default=None, gt=0)
+
+
+class RoleConfig(Strict):
+    agents: list[str] = Field(default_factory=list)
+    model: str = ""
+
+
+class ReviewerConfig(Strict):
+    agent: str = ""
+    model: str = ""
+    require_distinct_model: bool = False
+
+
+class LimitsConfig(Strict):
+    leaves: int = Field(default=2, ge=1)
+    startup_timeout_s: float = Field(default=60.0, gt=0)
+    stall_timeout_s: float = Field(default=300.0, gt=0)
+    agent_timeout_s: float = Field(default=3600.0, gt=0)
+    command_timeout_s: float = Field(default=900.0, gt=0)
+    queue_timeout_s: float = Field(default=3600.0, gt=0)
+    max_interruptions: int = Field(default=5, ge=1)
+    output_bytes: int = Field(default=64 * 1024 * 1024, ge=4096)
+    cost_usd: float | None = Field(default=None, gt=0)
+    tokens: int | None = Field(default=None, gt=0)
+
+
+class SandboxConfig(Strict):
+    mode: Literal["auto", "require", "off"] = "auto"
+    write: list[str] = Field(default_factory=list)
+    read: list[str] = Field(default_factory=list)
+    network: bool = True
+
+
+class DeliveryConfig(Strict):
+    prefix: str = "school/"
+
+
+class ProjectConfig(Strict):
+    """``school.toml`` of the base commit over ``HERMES_HOME/school.toml`` over these defaults."""
+
+    verify: VerifyConfig = Field(default_factory=VerifyConfig)
+    setup: SetupConfig = Field(default_factory=SetupConfig)
+    agents: dict[str, AgentConfig] = Field(default_factory=dict)
+    roles: dict[str, RoleConfig] = Field(default_factory=dict)
+    reviewers: dict[TeacherRole, ReviewerConfig] = Field(default_factory=dict)
+    limits: LimitsConfig = Field(default_factory=LimitsConfig)
+    sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
+    delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)
+    governor: dict[str, Any] = Field(default_factory=dict)
+    coach: dict[str, Any] = Field(default_factory=dict)
+
+
+# --- seams ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a leaf's worktree held, as one commit on base; all commits lie in the school clone."""
+
+    head_commit: str
+    tree: str
+    ref: str
+    files_changed: list[str]
+    rescue_ref: str = ""
+    agent_ref: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A leaf's working tree and the repositories behind it; absolute paths."""
+
+    bead: str
+    path: Path
+    git_dir: Path
+    clone: Path
+    repo: Path
+    repo_key: str
+    base_commit: str
+
+
+class LeafWorktrees(Protocol):
+    """How a leaf gets its working tree; ``git`` is the default, ``orca`` an optional adapter."""
+
+    name: str
+
+    def create(self, bag: Mapping[str, Any]) -> Workspace: ...
+
+    def remove(self, workspace: Workspace) -> None: ...
+
+
+@dataclass(slots=True)
+class AgentOutcome:
+    """How an agent's run ended; the work is in the tree, the claim in ``claim``.
+
+    ``reason`` is empty when it ended by itself, else one of ``timeout``, ``stalled``, ``startup``, ``killed``,
+    ``exit``, ``quota``, ``not_installed``, ``interrupted``, ``output_limit``, ``disk_full``. ``detail`` is a
+    sentence for people. ``output`` is head and tail within 64 KiB, valid text; ``output_path`` the bounded file.
+    """
+
+    claim: Claim
+    reason: str = ""
+    detail: str = ""
+    exit_code: int | None = None
+    output: str = ""
+    output_path: Path | None = None
+    output_bytes: int = 0
+    usage: dict[str, Any] = field(default_factory=dict)
+
+
+class Progress(Protocol):
+    """Told of each step of a long work, so that whoever waits can tell progress from silence."""
+
+    def __call__(self, step: str, /) -> None: ...
+
+
+@dataclass(slots=True)
+class CheckContext:
+    """What a teacher's check may look at: the bag, its own worktree (at head), the school clone.
+
+    ``worktree`` stands clean at ``bag["head_commit"]`` when a check begins, and the check leaves it so.
+    """
+
+    bag: Mapping[str, Any]
+    role: TeacherRole
+    worktree: Path
+    clone: Path
+    scratch: Path
+    baselines: Path
+    environment: str
+    env: Mapping[str, str]
+    progress: Progress
+
+
+@dataclass(slots=True)
+class CheckResult:
+    """What one check found. ``no_verdict`` says why it could not judge; that is never the student's fault."""
+
+    name: str
+    lens: str
+    findings: list[Finding] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    criteria: dict[str, str] = field(default_factory=dict)
+    no_verdict: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+class Check(Protocol):
+    """One deterministic check of a teacher."""
+
+    name: str
+    lens: str
+
+    def __call__(self, context: CheckContext) -> CheckResult: ...
+
+
+def bounded(text: str, limit_bytes: int = OUTPUT_BYTES_MAX) -> str:
+    """*text* within *limit_bytes* of UTF-8: a head of one third, a tail of two, and a line that says what is cut."""
+    raw = text.encode("utf-8", "backslashreplace")
+    if len(raw) <= limit_bytes:
+        return raw.decode("utf-8")
+    mark = f"\n[… {len(raw) - limit_bytes} bytes and this line left out …]\n"
+    room = max(0, limit_bytes - len(mark.encode()))
+    head = raw[: room // 3].decode("utf-8", "ignore")
+    tail = raw[len(raw) - (room - room // 3) :].decode("utf-8", "ignore")
+    return head + mark + tail
+
+
+def dump(record: BaseModel | Mapping[str, Any] | Sequence[Any]) -> Any:  # noqa: ANN401 - JSON is any of them
+    """A record as plain JSON values, field aliases as on disk."""
+    if isinstance(record, BaseModel):
+        return record.model_dump(mode="json", by_alias=True)
+    return record

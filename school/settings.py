@@ -1,0 +1,210 @@
+"""Where things lie and how long things may take: the process environment, read once.
+
+``Settings.from_env`` reads the variables of the contract (section 10) and refuses a bad value with the name of
+the variable. A process reads them once, at its start; ``current()`` hands out that reading. Composition roots
+and tests may install another with ``configure``; nothing else does. No ``.env`` file is ever loaded.
+
+Every path of section 4 is a property here, so that no other module spells one out.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from school.errors import ConfigError
+
+ROLES: Final = ("cto", "coo")
+DIR_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+
+
+def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text!r}: expected a number of seconds") from None
+    if not math.isfinite(value) or value <= 0:
+        raise ConfigError(f"{name}={text!r}: expected a positive, finite number of seconds")
+    return value
+
+
+def _count(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text!r}: expected a whole number") from None
+    if value < 1:
+        raise ConfigError(f"{name}={text!r}: expected a whole number of at least 1")
+    return value
+
+
+def _path(env: Mapping[str, str], name: str, default: Path) -> Path:
+    text = env.get(name, "")
+    if not text:
+        return default
+    if "\0" in text:
+        raise ConfigError(f"{name}: a path cannot hold a NUL byte")
+    path = Path(text).expanduser()
+    if not path.is_absolute():
+        path = Path.cwd() / path
+    return Path(os.path.normpath(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One reading of the environment. Paths are absolute; durations are seconds."""
+
+    hermes_home: Path
+    bookbag_dir: Path
+    signal_dir: Path
+    lock_dir: Path
+    school_dir: Path
+    worktrees_dir: Path
+    handoff_timeout_s: float = 120.0
+    handoff_poll_interval_s: float = 5.0
+    poll_interval_s: float = 5.0
+    review_timeout_s: float = 90.0
+    max_session_cycles: int = 10
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
+        """Read the variables; raises ConfigError naming the one that is wrong."""
+        env = os.environ if env is None else env
+        user_home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - HOME may be unset
+        home = _path(env, "HERMES_HOME", Path(user_home) / ".hermes")
+        return cls(
+            hermes_home=home,
+            bookbag_dir=_path(env, "BOOKBAG_DIR", home / "bookbag"),
+            signal_dir=_path(env, "SIGNAL_DIR", home / "signals"),
+            lock_dir=_path(env, "LOCK_DIR", home / "locks"),
+            school_dir=_path(env, "SCHOOL_DATA_DIR", home / "school"),
+            worktrees_dir=_path(env, "SCHOOL_WORKTREES_DIR", home / "worktrees"),
+            handoff_timeout_s=_seconds(env, "HANDOFF_TIMEOUT", 120.0),
+            handoff_poll_interval_s=_seconds(env, "HANDOFF_POLL_INTERVAL", 5.0),
+            poll_interval_s=_seconds(env, "DEFAULT_POLL_INTERVAL", 5.0),
+            review_timeout_s=_seconds(env, "DEFAULT_REVIEW_TIMEOUT", 90.0),
+            max_session_cycles=_count(env, "MAX_SESSION_CYCLES", 10),
+        )
+
+    def environment(self) -> dict[str, str]:
+        """The variables that make a child process read exactly these settings."""
+        return {
+            "HERMES_HOME": str(self.hermes_home),
+            "BOOKBAG_DIR": str(self.bookbag_dir),
+            "SIGNAL_DIR": str(self.signal_dir),
+            "LOCK_DIR": str(self.lock_dir),
+            "SCHOOL_DATA_DIR": str(self.school_dir),
+            "SCHOOL_WORKTREES_DIR": str(self.worktrees_dir),
+            "HANDOFF_TIMEOUT": repr(self.handoff_timeout_s),
+            "HANDOFF_POLL_INTERVAL": repr(self.handoff_poll_interval_s),
+            "DEFAULT_POLL_INTERVAL": repr(self.poll_interval_s),
+            "DEFAULT_REVIEW_TIMEOUT": repr(self.review_timeout_s),
+            "MAX_SESSION_CYCLES": str(self.max_session_cycles),
+        }
+
+    # --- bookbags -------------------------------------------------------------------------------------
+
+    @property
+    def archive_dir(self) -> Path:
+        return self.bookbag_dir / "archive"
+
+    @property
+    def corrupt_dir(self) -> Path:
+        return self.bookbag_dir / "corrupt"
+
+    # --- teachers -------------------------------------------------------------------------------------
+
+    @property
+    def sessions_dir(self) -> Path:
+        return self.school_dir / "sessions"
+
+    @property
+    def consolidation_dir(self) -> Path:
+        return self.school_dir / "consolidation"
+
+    @property
+    def library_log(self) -> Path:
+        return self.school_dir / "library-log.jsonl"
+
+    @property
+    def teachers_dir(self) -> Path:
+        return self.school_dir / "teachers"
+
+    @property
+    def reviews_dir(self) -> Path:
+        return self.school_dir / "reviews"
+
+    @property
+    def baselines_dir(self) -> Path:
+        """Per role: what a command did at a base tree, so that it is not run again for every bead."""
+        return self.school_dir / "baselines"
+
+    # --- conductor and leaves -------------------------------------------------------------------------
+
+    @property
+    def processes_dir(self) -> Path:
+        return self.school_dir / "processes"
+
+    @property
+    def worktree_records_dir(self) -> Path:
+        return self.school_dir / "worktrees"
+
+    @property
+    def runs_dir(self) -> Path:
+        return self.school_dir / "runs"
+
+    @property
+    def tasks_dir(self) -> Path:
+        return self.school_dir / "tasks"
+
+    @property
+    def scores_file(self) -> Path:
+        return self.school_dir / "scores.json"
+
+    @property
+    def score_journal(self) -> Path:
+        return self.school_dir / "score-journal.jsonl"
+
+    @property
+    def deliveries_journal(self) -> Path:
+        return self.school_dir / "deliveries.jsonl"
+
+    @property
+    def clones_dir(self) -> Path:
+        return self.school_dir / "clones"
+
+    @property
+    def bead_repos_dir(self) -> Path:
+        return self.school_dir / "beads"
+
+    @property
+    def logs_dir(self) -> Path:
+        return self.school_dir / "logs"
+
+
+_installed: Settings | None = None
+
+
+def current() -> Settings:
+    """This process' settings, read from the environment at the first call."""
+    global _installed  # noqa: PLW0603 - one reading a process is the contract
+    if _installed is None:
+        _installed = Settings.from_env()
+    return _installed
+
+
+def configure(settings: Settings | None) -> None:
+    """Install *settings* for this process; None makes the next ``current()`` read the environment again."""
+    global _installed  # noqa: PLW0603 - see current()
+    _installed = settings
