@@ -1,0 +1,30 @@
+# Two commands: `make run` shows the main job on a small example repository, `make test` runs the suite.
+# Both set up .venv first if it is not there; nothing else is needed but Python 3.11+, git and make.
+
+PY := .venv/bin/python
+WORKERS ?= auto
+
+.PHONY: run test setup lint format benchmarks lock
+
+run: setup
+	@$(PY) scripts/example.py
+
+test: setup
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal
+
+setup:
+	@sh scripts/setup.sh
+
+lint: setup
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+format: setup
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+# Renew requirements.lock from pyproject.toml (needs uv); a test holds the two against each other.
+lock:
+	uv pip compile --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--no-emit-find-links --python-version 3.11 --group dev pyproject.toml -o requirements.lock

@@ -1,0 +1,267 @@
+"""A run of eight tasks, a killer, and what must hold afterwards.
+
+``Stage`` is one repository with one state directory. ``Stage.run`` starts ``conductor.py`` as a user would;
+``Stage.victims`` finds the processes by what ``ps`` shows of them; ``Stage.faults`` names everything that is left
+over, counted twice, or lost once the dust has settled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+from bookbag import bookbag_state
+
+from tests.support import CALC_FILES, ROOT, git, write_tree
+
+BLOB = b"large\n" * 40_000
+
+# What every student writes before it goes on: one file of each kind that has been lost by somebody's tool.
+STUDENT = '''\
+"""Writes one file of every kind, edits the package, then takes its time."""
+import os, pathlib, subprocess, sys, time
+
+name, behaviour = sys.argv[1:]
+here = pathlib.Path("calc")
+(here / f"{name}.py").write_text(f"NAME = {name!r}\\n")
+tool = here / f"{name}-tool"
+tool.write_text("#!/bin/sh\\nexit 0\\n")
+tool.chmod(0o755)
+(here / f"{name}-link").symlink_to(f"{name}.py")
+(here / f"{name}-large.bin").write_bytes(b"large\\n" * 40_000)
+with open(os.fsencode(str(here / name)) + b"-caf\\xe9.txt", "wb") as odd:
+    odd.write(b"odd\\n")
+nested = here / f"{name}-nested"
+nested.mkdir()
+(nested / "inside.txt").write_text(f"nested {name}\\n")
+subprocess.run(["git", "init", "-q"], cwd=nested, check=True)
+time.sleep(0.4)
+if behaviour == "breaks":
+    core = here / "core.py"
+    core.write_text(core.read_text().replace("left + right", "left - right"))
+time.sleep(0.3)
+'''
+
+TASKS = {f"task-{number}": "breaks" if number in (3, 6) else "works" for number in range(1, 9)}
+
+
+def written_by(name: str) -> dict[bytes, str]:
+    """Path to git blob id of the files that the student of *name* writes, symlink and nested file included."""
+
+    def blob(data: bytes) -> str:
+        return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+    stem = f"calc/{name}".encode()
+    return {
+        stem + b".py": blob(f"NAME = {name!r}\n".encode()),
+        stem + b"-tool": blob(b"#!/bin/sh\nexit 0\n"),
+        stem + b"-link": blob(f"{name}.py".encode()),
+        stem + b"-large.bin": blob(BLOB),
+        stem + b"-caf\xe9.txt": blob(b"odd\n"),
+        stem + b"-nested/inside.txt": blob(f"nested {name}\n".encode()),
+    }
+
+
+class Stage:
+    """One repository, one state directory, and the runs on them."""
+
+    def __init__(self, place: Path, home: Path) -> None:
+        self.place = place
+        self.home = home
+        self.repo = place / "calc"
+        self.state = home / ".hermes"
+        self.logs: list[Path] = []
+        self.repo.mkdir(parents=True)
+        write_tree(self.repo, CALC_FILES)
+        (place / "student.py").write_text(STUDENT)
+        git(self.repo, "init", "-q")
+        git(self.repo, "add", ".")
+        git(self.repo, "commit", "-q", "-m", "Begin")
+        tasks = [
+            {
+                "id": task,
+                "role": "executor",
+                "task": f"Write the files of {task}.",
+                "run": [sys.executable, str(place / "student.py"), task, behaviour],
+                "max_attempts": 1,
+                "accept": [
+                    {
+                        "text": "the module is there",
+                        "check": ["python3", "-c", f"import calc.{task.replace('-', '_')}"],
+                    }
+                ],
+            }
+            for task, behaviour in TASKS.items()
+        ]
+        for task in tasks:  # a module name has no hyphen
+            task["run"][2] = task["run"][2].replace("-", "_")
+        self.tasks = place / "tasks.yaml"
+        self.tasks.write_text(json.dumps({"version": 1, "tasks": tasks}))
+
+    @property
+    def env(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "COV_"))}
+        return {**kept, "HOME": str(self.home), "HERMES_HOME": str(self.state), "HANDOFF_POLL_INTERVAL": "1"}
+
+    def start(self, *extra: str) -> subprocess.Popen[bytes]:
+        log = self.place / f"run-{len(self.logs)}.json"
+        self.logs.append(log)
+        command = [sys.executable, str(ROOT / "conductor.py"), "--repo", str(self.repo), "--json", "--loop"]
+        command += ["--rounds", "6", "--leaves", "3", *(extra or ("--tasks", str(self.tasks)))]
+        with log.open("wb") as out, log.with_suffix(".err").open("wb") as err:
+            return subprocess.Popen(
+                command,
+                env=self.env,
+                stdout=out,
+                stderr=err,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def run(self, *extra: str, timeout_s: float = 240) -> tuple[int, dict[str, Any]]:
+        process = self.start(*extra)
+        try:
+            code = process.wait(timeout_s)
+        finally:
+            if process.poll() is None:
+                process.kill()
+        return code, json.loads(self.logs[-1].read_text() or "{}")
+
+    # --- what is there ----------------------------------------------------------------------------------
+
+    def ours(self) -> list[psutil.Process]:
+        """Every living process that carries this stage's state directory in its environment."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                mine = process.environ().get("HERMES_HOME") == str(self.state)
+                if (mine or str(self.place) in " ".join(process.cmdline())) and process.status() != "zombie":
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return [process for process in found if process.pid != os.getpid()]
+
+    def victims(self, kind: str) -> list[psutil.Process]:
+        words = {
+            "conductor": ("conductor.py", "--repo"),
+            "cto": ("teacher.py", "cto"),
+            "coo": ("teacher.py", "coo"),
+            "leaf": ("leaf.py", "--bead"),
+        }[kind]
+        found = []
+        for process in self.ours():
+            try:
+                line = " ".join(process.cmdline())
+            except psutil.Error:
+                continue
+            if all(word in line for word in words) and "warden" not in line:
+                found.append(process)
+        return found
+
+    def states(self) -> Counter[str]:
+        """How many beads stand in which state at this moment, archived ones as DISPOSED."""
+        states: Counter[str] = Counter()
+        for path in sorted((self.state / "bookbag").glob("*.json")):
+            try:
+                states[bookbag_state(json.loads(path.read_text()))] += 1
+            except FileNotFoundError:
+                continue
+        archive = self.state / "bookbag" / "archive"
+        states["DISPOSED"] = len(list(archive.iterdir())) if archive.is_dir() else 0
+        return states
+
+    def archived(self) -> list[dict[str, Any]]:
+        return [
+            json.loads(path.read_text())
+            for path in (self.state / "bookbag" / "archive").glob("*/bookbag.json")
+        ]
+
+    def outcomes(self) -> dict[str, str]:
+        """Each task's last charged outcome, as ``list --all`` would tell it."""
+        last = {}
+        for bag in sorted(self.archived(), key=lambda bag: bag["timestamp"]):
+            if bag["outcome"] in ("accepted", "rejected", "no_change"):
+                last[bag["task_id"]] = bag["outcome"]
+        return last
+
+    # --- what must hold ---------------------------------------------------------------------------------
+
+    def lost_files(self) -> list[str]:
+        """Files that a student wrote and that are in no commit of the user's repository, by path and content."""
+        commits = git(
+            self.repo, "for-each-ref", "--format=%(objectname)", "refs/school", "refs/heads"
+        ).split()
+        held: set[tuple[bytes, str]] = set()
+        for commit in dict.fromkeys(commits):
+            raw = subprocess.run(
+                ["git", "ls-tree", "-r", "-z", commit], cwd=self.repo, capture_output=True, check=True
+            ).stdout
+            for entry in raw.split(b"\0"):
+                if entry:
+                    meta, path = entry.split(b"\t", 1)
+                    held.add((path, meta.split()[2].decode()))
+        return [
+            f"{task}: {path!r}"
+            for task in TASKS
+            for path, blob in written_by(task.replace("-", "_")).items()
+            if (path, blob) not in held
+        ]
+
+    def faults(self) -> list[str]:
+        """Everything wrong with this stage after its last run ended; empty is the promise."""
+        faults = [f"lost {name}" for name in self.lost_files()]
+        faults += [f"process {process.pid} {process.cmdline()}" for process in self.ours()]
+        faults += [f"flag {path.name}" for path in (self.state / "signals").glob("*")]
+        faults += [f"lock {path.name}" for path in (self.state / "locks").glob("*.lock")]
+        faults += [f"worktree {path}" for path in (self.state / "worktrees").glob("*/study-*")]
+        faults += [
+            f"worktree record {path.name}" for path in (self.state / "school/worktrees").glob("study-*.json")
+        ]
+        faults += [f"bead repository {path.name}" for path in (self.state / "school" / "beads").glob("*")]
+        faults += [f"live bag {path.name}" for path in (self.state / "bookbag").glob("*.json")]
+        faults += [f"temporary {path}" for path in self.state.rglob(".*.tmp")]
+        faults += self._doubles()
+        check = subprocess.run(
+            [sys.executable, str(ROOT / "conductor.py"), "check", "--repo", str(self.repo), "--json"],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        if check.returncode:
+            faults += [f"check {row}" for row in json.loads(check.stdout or "[]") if not row["ok"]]
+        return faults
+
+    def _doubles(self) -> list[str]:
+        faults = []
+        for journal in ("score-journal.jsonl", "deliveries.jsonl"):
+            path = self.state / "school" / journal
+            beads = (
+                Counter(json.loads(line)["bead"] for line in path.read_text().splitlines())
+                if path.exists()
+                else {}
+            )
+            faults += [f"{journal} has {bead} {number} times" for bead, number in beads.items() if number > 1]
+        branches = git(self.repo, "for-each-ref", "--format=%(refname:short)", "refs/heads/school").split()
+        accepted = [task for task, behaviour in TASKS.items() if behaviour == "works"]
+        if sorted(branches) != sorted(f"school/{task}" for task in accepted):
+            faults.append(f"branches {branches}")
+        return faults
+
+
+def strike(process: psutil.Process, number: int) -> bool:
+    """Send signal *number*; False when the process had already gone."""
+    try:
+        process.send_signal(signal.Signals(number))
+    except psutil.NoSuchProcess:
+        return False
+    return True
