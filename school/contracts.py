@@ -7,7 +7,7 @@ what an implementation must look like. Durations are seconds, sizes bytes, times
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
@@ -502,6 +502,8 @@ class CheckContext:
     """What a teacher's check may look at: the bag, its own worktree (at head), the school clone.
 
     ``worktree`` stands clean at ``bag["head_commit"]`` when a check begins, and the check leaves it so.
+    ``cancelled`` is asked while a check runs a command; once it says yes the command is ended, and the check
+    answers with ``no_verdict``.
     """
 
     bag: Mapping[str, Any]
@@ -513,6 +515,7 @@ class CheckContext:
     environment: str
     env: Mapping[str, str]
     progress: Progress
+    cancelled: Callable[[], bool] | None = None
 
 
 @dataclass(slots=True)
