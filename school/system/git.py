@@ -1,0 +1,207 @@
+"""Git, hardened: nothing inherited, nothing of the user's configuration, no hook, no prompt, every call bounded.
+
+``Git`` is one repository seen one way: an explicit git directory, work tree and index, or discovery from ``cwd``.
+Inherited ``GIT_*`` is scrubbed (a ``GIT_DIR`` from a surrounding hook sends work into another repository); hooks,
+fsmonitor, signing, gc, pagers, external diffs and textconv are off, whatever a repository's own config says;
+``config`` adds or overrides single keys. Only fetches by path are possible, and only where they are asked for.
+
+Not promised: that filters, merge drivers and attributes of the repository are harmless. Whoever runs git over a
+tree that an agent has touched must bring a git directory and attributes of its own.
+
+Calling: ``run`` for bytes, ``text`` for one stripped answer, ``ok`` for a yes or no.
+Errors: ``GitError`` with ``argv``, ``returncode`` and ``stderr`` in it: a command that failed, ran out of time
+or said more than ``limit_bytes``. ``MachineError`` when git is not installed or too old.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from school.errors import GitError, MachineError
+from school.system import pipes
+
+MINIMUM: Final = (2, 32)
+LIMIT_BYTES: Final = 256 * 1024 * 1024
+TIMEOUT_S: Final = 120.0
+STDERR_TAIL_BYTES: Final = 4000
+_GLOBAL_CONFIG: Final = str(Path(__file__).with_name("gitconfig"))
+
+# Command scope: it wins over what the repository's own config says.
+HARDENED: Final[Mapping[str, str]] = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.pager": "cat",
+    "core.editor": "false",
+    "core.askPass": "",
+    "core.sshCommand": "false",
+    "core.quotePath": "false",
+    "core.logAllRefUpdates": "false",
+    "core.attributesFile": "/dev/null",
+    "core.excludesFile": "/dev/null",
+    "credential.helper": "",
+    "commit.gpgSign": "false",
+    "tag.gpgSign": "false",
+    "log.showSignature": "false",
+    "merge.verifySignatures": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "fetch.recurseSubmodules": "false",
+    "submodule.recurse": "false",
+    "rerere.enabled": "false",
+    "color.ui": "false",
+    "diff.noprefix": "false",
+    "diff.mnemonicPrefix": "false",
+    "advice.detachedHead": "false",
+    "protocol.allow": "never",
+    "protocol.file.allow": "user",
+    "safe.directory": "*",
+}
+_ENVIRONMENT: Final[Mapping[str, str]] = {
+    "LC_ALL": "C",
+    "LANGUAGE": "",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_CONFIG_GLOBAL": _GLOBAL_CONFIG,
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": "false",
+    "GIT_SEQUENCE_EDITOR": "false",
+    "GIT_ASKPASS": "",
+}
+# Commands that would run a diff driver or textconv which the repository names.
+_SHOWS_DIFFS: Final = frozenset(
+    {"diff", "diff-tree", "diff-index", "diff-files", "log", "show", "format-patch"}
+)
+
+
+class GitCommandError(GitError):
+    """A git command that did not do what it should; carries the command, its exit status and its stderr."""
+
+    def __init__(self, message: str, argv: tuple[str, ...], returncode: int | None, stderr: str) -> None:
+        super().__init__(message)
+        self.argv = argv
+        self.returncode = returncode
+        self.stderr = stderr
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The process environment without any ``GIT_*``, with what makes git predictable; *extra* wins."""
+    env = {
+        key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "SSH_ASKPASS"
+    }
+    return {**env, **_ENVIRONMENT, **(extra or {})}
+
+
+class Git:
+    """One repository, seen with explicit directories; see the module for what is switched off."""
+
+    def __init__(
+        self,
+        git_dir: Path | None = None,
+        work_tree: Path | None = None,
+        *,
+        cwd: Path | None = None,
+        index: Path | None = None,
+        config: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.git_dir = git_dir
+        self.work_tree = work_tree
+        self.cwd = cwd or work_tree or git_dir
+        self._config = {**HARDENED, **(config or {})}
+        self._env: dict[str, str] = dict(env or {})
+        for name, path in (("GIT_DIR", git_dir), ("GIT_WORK_TREE", work_tree), ("GIT_INDEX_FILE", index)):
+            if path is not None:
+                self._env[name] = str(path.absolute())
+
+    def environment(self) -> dict[str, str]:
+        """What a git process of this repository gets."""
+        env = clean_environment(self._env)
+        for number, (key, value) in enumerate(self._config.items()):
+            env[f"GIT_CONFIG_KEY_{number}"] = key
+            env[f"GIT_CONFIG_VALUE_{number}"] = value
+        env["GIT_CONFIG_COUNT"] = str(len(self._config))
+        return env
+
+    def run(
+        self,
+        *args: str,
+        stdin: bytes | None = None,
+        check: bool = True,
+        timeout_s: float = TIMEOUT_S,
+        limit_bytes: int = LIMIT_BYTES,
+        cut: bool = False,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run ``git ARGS``. With *cut*, output past *limit_bytes* ends git and is left out instead of an error."""
+        argv = ("git", *_guarded(args))
+        with self._start(argv, stdin) as process:
+            pumped = pipes.pump(process, stdin, timeout_s=timeout_s, limit_bytes=limit_bytes)
+        if pumped.timed_out:
+            raise _failed(argv, None, pumped.err, f"no end after {timeout_s:g} s")
+        if pumped.overflowed and not cut:
+            raise _failed(argv, None, pumped.err, f"more than {limit_bytes} bytes of output")
+        code = 0 if pumped.overflowed else process.returncode
+        if check and code != 0:
+            raise _failed(argv, code, pumped.err, f"exit {code}")
+        return subprocess.CompletedProcess(argv, code, pumped.out, pumped.err)
+
+    def _start(self, argv: tuple[str, ...], stdin: bytes | None) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                argv,
+                cwd=self.cwd,
+                env=self.environment(),
+                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except FileNotFoundError as cause:
+            if self.cwd is not None and not self.cwd.is_dir():
+                raise _failed(argv, None, b"", f"no such directory: {self.cwd}") from None
+            raise MachineError("git is not installed, or not on PATH") from cause
+        except OSError as cause:
+            raise _failed(argv, None, b"", f"cannot be started: {cause}") from cause
+
+    def text(self, *args: str, timeout_s: float = TIMEOUT_S) -> str:
+        """Standard output without blanks around it; bytes that are no UTF-8 are kept as surrogates."""
+        return self.run(*args, timeout_s=timeout_s).stdout.decode("utf-8", "surrogateescape").strip()
+
+    def ok(self, *args: str) -> bool:
+        """Whether git said yes (exit 0); a command that cannot run at all raises."""
+        return self.run(*args, check=False).returncode == 0
+
+
+def _guarded(args: tuple[str, ...]) -> tuple[str, ...]:
+    if args and args[0] in _SHOWS_DIFFS:
+        return (args[0], "--no-ext-diff", "--no-textconv", *args[1:])
+    return args
+
+
+def _failed(argv: tuple[str, ...], code: int | None, err: bytes, what: str) -> GitCommandError:
+    stderr = err[-STDERR_TAIL_BYTES:].decode("utf-8", "replace").strip()
+    shown = " ".join(argv if len(argv) <= 12 else (*argv[:12], "…"))  # noqa: PLR2004 - enough to recognise it
+    return GitCommandError(f"{shown[:500]}: {what}" + (f": {stderr}" if stderr else ""), argv, code, stderr)
+
+
+@cache
+def version() -> tuple[int, ...]:
+    """The installed git's version; MachineError when there is none or it is older than ``MINIMUM``."""
+    answer = Git(cwd=Path("/")).text("version")
+    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", answer)
+    if found is None:
+        raise MachineError(f"git does not say its version: {answer!r}")
+    number = tuple(int(part) for part in found.groups(default="0"))
+    if number < MINIMUM:
+        raise MachineError(f"git {found[0]} is too old: {'.'.join(map(str, MINIMUM))} or newer is needed")
+    return number

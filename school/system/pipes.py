@@ -1,0 +1,145 @@
+"""Talk to a short-lived child over its pipes, bounded in time and in memory.
+
+``pump`` feeds standard input and gathers both outputs at once, so that neither side can block the other; it ends
+the child's process group when time or bytes run out. It waits for the child, not for the ends of its pipes: what
+a grandchild keeps open blocks nobody. For commands that are not ours there is ``processes.run``.
+
+Errors: none of its own; what ran out is said in ``Pumped``.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import IO, Final
+
+CHUNK_BYTES: Final = 256 * 1024
+STDERR_BYTES_MAX: Final = 1024 * 1024
+# How long an output may stay open after the child itself has ended.
+LINGER_S: Final = 0.5
+
+
+@dataclass(slots=True)
+class Pumped:
+    """Both outputs, and what ran out."""
+
+    out: bytes = b""
+    err: bytes = b""
+    timed_out: bool = False
+    overflowed: bool = False
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill the session that *process* leads, unless it is already waited for."""
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            process.kill()
+        process.wait()
+
+
+class _Pump:
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes | None, limit_bytes: int) -> None:
+        self.process = process
+        self.left = memoryview(stdin or b"")
+        self.limit_bytes = limit_bytes
+        self.buffers: dict[IO[bytes], bytearray] = {}
+        self.selector = selectors.DefaultSelector()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+                self.buffers[stream] = bytearray()
+                self.selector.register(stream, selectors.EVENT_READ)
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)
+            self.selector.register(process.stdin, selectors.EVENT_WRITE)
+
+    def feed(self, stream: IO[bytes]) -> None:
+        try:
+            if self.left:
+                self.left = self.left[os.write(stream.fileno(), self.left[:CHUNK_BYTES]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.left = memoryview(
+                b""
+            )  # it does not want the rest; its exit status says whether that is well
+        if not self.left:
+            self.selector.unregister(stream)
+            stream.close()
+
+    def drain(self, stream: IO[bytes]) -> None:
+        try:
+            chunk = os.read(stream.fileno(), CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            self.selector.unregister(stream)
+            return
+        buffer = self.buffers[stream]
+        buffer += chunk
+        if stream is self.process.stderr and len(buffer) > STDERR_BYTES_MAX:
+            del buffer[: len(buffer) - STDERR_BYTES_MAX]
+
+    def overflowed(self) -> bool:
+        out = self.process.stdout
+        return out is not None and len(self.buffers[out]) > self.limit_bytes
+
+    def turn(self, timeout_s: float) -> None:
+        for key, _ in self.selector.select(timeout_s):
+            stream: IO[bytes] = key.fileobj  # type: ignore[assignment]
+            if stream is self.process.stdin:
+                self.feed(stream)
+            else:
+                self.drain(stream)
+
+    def result(self, *, timed_out: bool) -> Pumped:
+        over = self.overflowed()
+        out, err = self.process.stdout, self.process.stderr
+        return Pumped(
+            bytes(self.buffers[out][: self.limit_bytes]) if out is not None else b"",
+            bytes(self.buffers[err]) if err is not None else b"",
+            timed_out=timed_out and not over,
+            overflowed=over,
+        )
+
+
+def pump(
+    process: subprocess.Popen[bytes], stdin: bytes | None, *, timeout_s: float, limit_bytes: int
+) -> Pumped:
+    """Feed *stdin*, gather the outputs, wait for the end; kill the process group when something runs out."""
+    pumping = _Pump(process, stdin, limit_bytes)
+    deadline = time.monotonic() + timeout_s
+    closing: float | None = None
+    try:
+        while pumping.selector.get_map():
+            now = time.monotonic()
+            # The child's own end sets the clock for outputs that somebody else still holds.
+            if closing is None and process.poll() is not None:
+                closing = now + LINGER_S
+            until = deadline if closing is None else min(deadline, closing)
+            if now >= until or pumping.overflowed():
+                break
+            pumping.turn(min(until - now, LINGER_S))
+        timed_out = _wait(process, deadline, give_up=pumping.overflowed())
+        return pumping.result(timed_out=timed_out)
+    finally:
+        end_group(process)
+        pumping.selector.close()
+
+
+def _wait(process: subprocess.Popen[bytes], deadline: float, *, give_up: bool) -> bool:
+    if not give_up:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass
+        else:
+            return False
+    end_group(process)
+    return not give_up
