@@ -320,7 +320,12 @@ class ProcessRecord(Record):
 
 
 class WorktreeRecord(Record):
-    """``school/worktrees/<name>.json``: one working tree, written before it exists."""
+    """``school/worktrees/<name>.json``: one working tree, written before it exists.
+
+    ``made`` turns true once the tree was verified: before that no agent can have written into it. ``removing``
+    turns true before the first file of it goes: after that what is left is no longer the agent's work.
+    ``manager`` says who made it (``git`` or ``orca``), ``manager_id`` how it calls it.
+    """
 
     name: str
     kind: Literal["leaf", "teacher"]
@@ -332,6 +337,10 @@ class WorktreeRecord(Record):
     base_commit: str = ""
     created_at: str = ""
     salvage_failed: str = ""
+    manager: str = "git"
+    manager_id: str = ""
+    made: bool = False
+    removing: bool = False
 
 
 class TeacherRecord(Record):
