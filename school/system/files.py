@@ -41,7 +41,7 @@ JOURNAL_LOCK_TIMEOUT_S: Final = 10.0
 # A temporary file lives for milliseconds. One whose maker cannot be judged from here (another host or PID
 # namespace on a shared directory) is kept this long before it counts as left behind.
 FOREIGN_TEMPORARY_AGE_S: Final = 3600.0
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _TEMPORARY: Final = re.compile(r"^\..+\.(?P<pid>\d+)\.(?P<nonce>[0-9a-zA-Z-]+)\.tmp$")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -108,14 +108,14 @@ def hard_links_work(directory: Path) -> bool:
     source = temporary_name(directory / "link-probe")
     target = temporary_name(directory / "link-probe")
     try:
-        os.close(os.open(source, _CREATE, FILE_MODE))
+        os.close(os.open(source, CREATE_FLAGS, FILE_MODE))
         os.link(source, target)
         return os.stat(source).st_nlink == 2  # noqa: PLR2004 - two names
     except OSError:
         return False
     finally:
-        _discard(source)
-        _discard(target)
+        discard(source)
+        discard(target)
 
 
 def remove_tree(path: Path) -> None:
@@ -172,7 +172,8 @@ def temporary_name(path: Path | str) -> str:
     return os.path.join(head, f".{tail}.{pid}.{maker}-{secrets.token_hex(4)}.tmp")
 
 
-def _discard(path: str | Path) -> None:
+def discard(path: str | Path) -> None:
+    """Remove *path* if it is there; what cannot be removed is left to the next sweep."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -190,10 +191,10 @@ def _write_all(fd: int, data: bytes) -> None:
 def _open_temporary(path: Path | str, mode: int) -> tuple[int, str]:
     temporary = temporary_name(path)
     try:
-        return os.open(temporary, _CREATE, mode), temporary
+        return os.open(temporary, CREATE_FLAGS, mode), temporary
     except FileNotFoundError:
         ensure_dir(Path(path).parent)
-        return os.open(temporary, _CREATE, mode), temporary
+        return os.open(temporary, CREATE_FLAGS, mode), temporary
 
 
 def _fill(path: Path | str, data: bytes, mode: int) -> str:
@@ -207,7 +208,7 @@ def _fill(path: Path | str, data: bytes, mode: int) -> str:
         finally:
             os.close(fd)
     except BaseException:
-        _discard(temporary)
+        discard(temporary)
         raise
     return temporary
 
@@ -219,9 +220,28 @@ def write_atomic(path: Path | str, data: bytes, *, mode: int = FILE_MODE) -> Non
         try:
             os.replace(temporary, path)
         except BaseException:
-            _discard(temporary)
+            discard(temporary)
             raise
         fsync_dir(os.path.dirname(path) or ".")
+    except MachineError:
+        raise
+    except OSError as cause:
+        raise machine_error("write", path, cause) from cause
+
+
+def write_plain(path: Path | str, data: bytes) -> None:
+    """Put *data* at *path* whole, but without waiting for the disk: for hints that may be lost."""
+    try:
+        fd, temporary = _open_temporary(path, FILE_MODE)
+        try:
+            try:
+                _write_all(fd, data)
+            finally:
+                os.close(fd)
+            os.replace(temporary, path)
+        except BaseException:
+            discard(temporary)
+            raise
     except MachineError:
         raise
     except OSError as cause:
@@ -235,7 +255,7 @@ def create_atomic(path: Path | str, data: bytes, *, mode: int = FILE_MODE) -> No
         try:
             os.link(temporary, path, follow_symlinks=False)
         finally:
-            _discard(temporary)
+            discard(temporary)
         fsync_dir(os.path.dirname(path) or ".")
     except FileExistsError:
         raise FileExistsError(errno.EEXIST, "there is one already", str(path)) from None
@@ -257,7 +277,7 @@ def sweep_temporaries(directory: Path) -> int:
     for name in names:
         match = _TEMPORARY.match(name)
         if match and _left_behind(directory / name, int(match["pid"]), match["nonce"]):
-            _discard(directory / name)
+            discard(directory / name)
             removed += 1
     return removed
 

@@ -10,7 +10,7 @@ Errors: ``Owner.parse`` returns None for what names nobody; nothing here raises 
 """
 
 # The os functions, on plain strings: proof of death is taken while others wait.
-# ruff: noqa: PTH101, PTH102, PTH105, PTH108, PTH112, PTH116, PTH118, PTH120, PTH208
+# ruff: noqa: PTH116, PTH208
 from __future__ import annotations
 
 import os
