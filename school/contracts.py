@@ -105,13 +105,16 @@ class LensResult(Record):
     receipts: list[Receipt] = Field(default_factory=list)
     findings: list[Finding] = Field(default_factory=list)
     reason: str = ""
+    checks: list[str] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
 
 
 class Review(Record):
     """What one teacher says of one bead; lives in the bag as ``cto_review`` / ``coo_review``.
 
     ``verdict`` stays empty while only NO_VERDICT attempts were made; ``attempts`` counts those and the reached one.
-    ``criteria`` (COO only) maps a criterion's id to ``met``, ``unmet`` or ``unjudged``.
+    ``criteria`` (COO only) maps a criterion's id to ``met``, ``unmet`` or ``unjudged``. ``memory`` is the session
+    whose digest the review had before it.
     """
 
     verdict: Verdict = ""
@@ -122,6 +125,7 @@ class Review(Record):
     attempts: int = 0
     reason: str = ""
     not_before: str = ""
+    memory: str = ""
     started_at: str = ""
     ended_at: str = ""
     usage: dict[str, Any] = Field(default_factory=dict)
@@ -488,6 +492,7 @@ class AgentOutcome:
     ``reason`` is empty when it ended by itself, else one of ``timeout``, ``stalled``, ``startup``, ``killed``,
     ``exit``, ``quota``, ``not_installed``, ``interrupted``, ``output_limit``, ``disk_full``. ``detail`` is a
     sentence for people. ``output`` is head and tail within 64 KiB, valid text; ``output_path`` the bounded file.
+    ``claimed`` tells a claim that was really made from the ``done`` that stands for none; ``notes`` are oddities.
     """
 
     claim: Claim
@@ -498,6 +503,8 @@ class AgentOutcome:
     output_path: Path | None = None
     output_bytes: int = 0
     usage: dict[str, Any] = field(default_factory=dict)
+    claimed: bool = False
+    notes: list[str] = field(default_factory=list)
 
 
 class Progress(Protocol):
@@ -512,7 +519,7 @@ class CheckContext:
 
     ``worktree`` stands clean at ``bag["head_commit"]`` when a check begins, and the check leaves it so.
     ``cancelled`` is asked while a check runs a command; once it says yes the command is ended, and the check
-    answers with ``no_verdict``.
+    answers with ``no_verdict``. ``memory`` is the digest of what this teacher has seen before (its last session).
     """
 
     bag: Mapping[str, Any]
@@ -525,6 +532,7 @@ class CheckContext:
     env: Mapping[str, str]
     progress: Progress
     cancelled: Callable[[], bool] | None = None
+    memory: str = ""
 
 
 @dataclass(slots=True)
