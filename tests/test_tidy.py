@@ -21,6 +21,7 @@ FLOORS = {
     "school.contracts": 2,
     "school.settings": 2,
     "school.hooks": 2,
+    "school.wording": 2,
     "bookbag": 3,
     "sleep_state": 3,
     "school.records": 2.5,  # what bookbag is made of
