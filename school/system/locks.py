@@ -18,7 +18,7 @@ file system refuses (no hard links, no flock, no space, read-only).
 """
 
 # The os functions, on plain strings: a Path built per call costs more than the system call.
-# ruff: noqa: PTH108, PTH112
+# ruff: noqa: PTH104, PTH114, PTH108, PTH112
 from __future__ import annotations
 
 import errno
