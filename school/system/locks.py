@@ -212,6 +212,8 @@ class OwnedLock:
                 os.rename(self.path, f"{files.temporary_name(self.path)}.taken")
                 return self._link()
             os.rename(self._temporary, self.path)
+        except MachineError:
+            raise
         except OSError as cause:
             raise files.machine_error("take over a lock", self.path, cause) from cause
         finally:
