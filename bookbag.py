@@ -31,6 +31,7 @@ from school.errors import BookbagCorruptedError, BookbagInvalidError, LockLost, 
 from school.records.moves import (
     LEGAL_MOVES,
     NEW,
+    REQUIRED,
     REVIEWED,
     RUNNING,
     STATES,
@@ -124,6 +125,8 @@ def write_bookbag(bead: str = "", /, *, by: str = "conductor", **fields: Any) ->
         raise BookbagInvalidError(f"{bead}: the fields name another bead, {fields['bead']!r}")
     if archive_path(bead).exists():
         raise FileExistsError(f"{bead}: already in the archive ({archive_path(bead)})")
+    if missing := [name for name in REQUIRED if fields.get(name) in (None, "")]:
+        raise BookbagInvalidError(f"{bead}: {', '.join(missing)}: missing")
     claimed_accepted = bool(fields.pop("accepted", False))
     bag = {"bead": bead, **fields, "schema": 1, "rev": 1, "history": []}
     bag["timestamp"] = fields.get("timestamp") or clock.now()

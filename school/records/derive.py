@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from school.contracts import LENSES, OUTPUT_BYTES_MAX, SCHEMA_VERSION, TEACHER_ROLES, Bookbag
-from school.records.moves import BEAD_NAME
+from school.contracts import DIFFICULTIES, LENSES, OUTPUT_BYTES_MAX, SCHEMA_VERSION, TEACHER_ROLES, Bookbag
+from school.records.moves import BEAD_NAME, REQUIRED
 
-REQUIRED: Final = ("task", "student", "domain", "difficulty")
 # Enough to see what ran, short enough for a field that people read; the receipts themselves are in the reviews.
 _VERIFICATION_LINES_MAX: Final = 200
 
@@ -117,7 +116,9 @@ def problems(bag: Mapping[str, Any]) -> list[str]:
     wrong = [f"{name}: missing" for name in REQUIRED if bag.get(name) in (None, "")]
     if not isinstance(bag.get("bead"), str) or not BEAD_NAME.fullmatch(bag["bead"]):
         wrong.append(f"bead: {bag.get('bead')!r} is no bead name")
-    wrong += _seed_problems(bag) if "schema" not in bag else _model_problems(bag) or _rule_problems(bag)
+    if "schema" not in bag:
+        return wrong + _seed_problems(bag)
+    return wrong + (_model_problems(bag) or ([] if wrong else _rule_problems(bag)))
     return wrong
 
 
@@ -145,6 +146,8 @@ def _model_problems(bag: Mapping[str, Any]) -> list[str]:
 
 def _rule_problems(bag: Mapping[str, Any]) -> list[str]:
     wrong = [] if bag["schema"] == SCHEMA_VERSION else [f"schema: {bag['schema']} is not {SCHEMA_VERSION}"]
+    if bag["difficulty"] not in DIFFICULTIES:
+        wrong.append(f"difficulty: {bag['difficulty']!r} is none of {', '.join(DIFFICULTIES)}")
     if len(str(bag.get("output", "")).encode("utf-8", "surrogatepass")) > OUTPUT_BYTES_MAX:
         wrong.append(f"output: more than {OUTPUT_BYTES_MAX} bytes")
     for role in TEACHER_ROLES:
@@ -164,6 +167,7 @@ def json_schema() -> dict[str, Any]:
     schema = Bookbag.model_json_schema(by_alias=True, mode="validation")
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["properties"]["bead"]["pattern"] = f"^{BEAD_NAME.pattern}$"
+    schema["properties"]["difficulty"]["enum"] = list(DIFFICULTIES)
     schema["required"] = ["bead", *REQUIRED]
     return schema
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 BEAD_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
+REQUIRED: Final = ("task", "student", "domain", "difficulty")
 
 NEW: Final = "NEW"
 RUNNING: Final = "RUNNING"

@@ -62,7 +62,6 @@ def acquire_lock(bead: str, timeout: float = LOCK_TIMEOUT_S) -> bool:
     It is held for milliseconds, never across an agent, a model or a test run. It is not re-entrant.
     """
     path = lock_path(bead)
-    files.ensure_dir(path.parent)
     lock = locks.OwnedLock(path, path.parent / ".guard")
     if not lock.acquire(timeout, purpose="bookbag"):
         return False
