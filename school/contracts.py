@@ -40,7 +40,7 @@ OUTPUT_BYTES_MAX: Final = 64 * 1024
 
 # Reasons of an attempt that is cut short by something that is not the student's fault: it costs no attempt.
 UNCHARGED_REASONS: Final = frozenset(
-    {"interrupted", "conductor_died", "leaf_died", "quota", "disk_full", "repository_changed"}
+    {"interrupted", "conductor_died", "leaf_died", "quota", "disk_full", "machine", "repository_changed"}
 )
 
 

@@ -189,6 +189,16 @@ class Settings:
         return self.school_dir / "beads"
 
     @property
+    def outputs_dir(self) -> Path:
+        """Per bead: what its agent printed, bounded, until the conductor has archived it."""
+        return self.school_dir / "outputs"
+
+    @property
+    def scratch_dir(self) -> Path:
+        """Per bead: the TMPDIR of its agent; the leaf makes it and takes it away."""
+        return self.school_dir / "tmp"
+
+    @property
     def logs_dir(self) -> Path:
         return self.school_dir / "logs"
 
