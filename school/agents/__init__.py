@@ -1,0 +1,61 @@
+"""Agents: what does the work of a bead, behind one call.
+
+``run_agent`` starts the agent that an AgentSpec describes, in its own process session in the leaf's worktree, waits
+within the limits of the bag, ends its whole process tree, and says how it went: an AgentOutcome. The work is in the
+tree, whatever the outcome says. It does not touch bag, flags or git.
+
+Every agent gets the reduced environment of the contract (nothing of GIT_*; TMPDIR, SCHOOL_BEAD, SCHOOL_BRIEF,
+SCHOOL_RESULT; the user's PATH with our tools behind it; the further variables that its configuration names).
+``notes`` of the outcome tell what was odd but no failure. Errors: AgentError for a kind that this version cannot
+drive; MachineError where our own files cannot be written. How an agent fails is an outcome, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from school.contracts import AgentOutcome, AgentSpec, Brief, Limits, Progress, Workspace
+from school.errors import AgentError
+from school.settings import Settings
+
+__all__ = ["run_agent"]
+
+
+def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of its own
+    spec: AgentSpec,
+    *,
+    workspace: Workspace,
+    bag: Mapping[str, Any],
+    brief_path: Path,
+    result_path: Path,
+    tmpdir: Path,
+    output_dir: Path,
+    settings: Settings,
+    progress: Progress,
+    cancelled: Callable[[], bool],
+) -> AgentOutcome:
+    """Run the agent *spec* to its end in *workspace* and say how it ended."""
+    from school.agents.command import run_command
+    from school.agents.process import Job
+    from school.agents.run import run_plain
+
+    job = Job(
+        spec=spec,
+        bead=str(bag["bead"]),
+        limits=Limits.model_validate(bag.get("limits") or {}),
+        folder=workspace.path,
+        brief_path=brief_path,
+        result_path=result_path,
+        tmpdir=tmpdir,
+        output_dir=output_dir,
+        settings=settings,
+        progress=progress,
+        cancelled=cancelled,
+    )
+    if spec.kind == "run":
+        return run_plain(job)
+    if spec.kind == "command":
+        return run_command(job, Brief.model_validate_json(brief_path.read_bytes()))
+    raise AgentError(f'the agent {spec.name} is of kind "{spec.kind}", which this version cannot drive')

@@ -1,0 +1,123 @@
+"""What a working tree needs before its agent starts: ``[setup] copy_files`` and ``[setup] commands``.
+
+``prepare(workspace, terms, ...)`` copies the named files from the user's working tree and runs the commands in the
+worktree, in order, until one fails. Nothing that it makes may become part of the change: a copied file must be one
+that git ignores there, and set-up commands may leave nothing behind that git would keep.
+
+Errors: SetupFailed, with a sentence and the output of the command; MachineError where our own files cannot be
+written. Returns notes about what was odd but no failure (a file to copy that is not there).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from school.contracts import Terms, Workspace, bounded
+from school.errors import LeafError
+from school.system import files, processes
+from school.system.git import Git
+from school.system.processes import Finished, RunLimits
+
+COPY_BYTES_MAX: Final = 64 * 1024 * 1024
+OUTPUT_BYTES_MAX: Final = 4 * 1024 * 1024
+NAMES_SHOWN: Final = 5
+
+
+class SetupFailed(LeafError):  # noqa: N818 - the state of affairs, not a kind of mistake
+    """The working tree could not be prepared; ``output`` is what the command printed."""
+
+    def __init__(self, why: str, output: str = "") -> None:
+        super().__init__(why)
+        self.output = output
+
+
+def prepare(
+    workspace: Workspace,
+    terms: Terms,
+    *,
+    env: Mapping[str, str],
+    output_path: Path,
+    cancelled: Callable[[], bool],
+) -> list[str]:
+    """Copy what is to be copied, run what is to be run; notes on what was odd."""
+    notes = [note for name in terms.copy_files if (note := _copy(workspace, name))]
+    for argv in terms.setup:
+        _run(workspace, terms, argv, env=env, output_path=output_path, cancelled=cancelled)
+        if cancelled():
+            return notes
+    if terms.setup:
+        _refuse_leftovers(workspace)
+    return notes
+
+
+def _copy(workspace: Workspace, name: str) -> str:
+    """Copy one file of the user's into the worktree; a note when there is none."""
+    source, target = workspace.repo / name, workspace.path / name
+    if (
+        Path(name).is_absolute()
+        or ".." in Path(name).parts
+        or not source.resolve().is_relative_to(workspace.repo.resolve())
+    ):
+        raise SetupFailed(f"[setup] copy_files: {name} lies outside the repository")
+    if not source.is_file():
+        return f"[setup] copy_files: there is no {source}"
+    if source.stat().st_size > COPY_BYTES_MAX:
+        raise SetupFailed(f"[setup] copy_files: {name} is larger than {COPY_BYTES_MAX} bytes")
+    git = Git(workspace.git_dir, workspace.path)
+    if not git.ok("check-ignore", "-q", "--", name):
+        raise SetupFailed(
+            f"[setup] copy_files: git does not ignore {name}, so it would become part of the change"
+        )
+    if not target.parent.resolve().is_relative_to(workspace.path.resolve()):
+        raise SetupFailed(f"[setup] copy_files: {name} leads out of the working tree through a link")
+    files.ensure_dir(target.parent)
+    shutil.copy2(source, target, follow_symlinks=True)
+    return ""
+
+
+def _run(
+    workspace: Workspace,
+    terms: Terms,
+    argv: list[str],
+    *,
+    env: Mapping[str, str],
+    output_path: Path,
+    cancelled: Callable[[], bool],
+) -> None:
+    finished = processes.run(
+        argv,
+        cwd=workspace.path,
+        env=dict(env),
+        limits=RunLimits(timeout_s=terms.setup_timeout_s, output_bytes=OUTPUT_BYTES_MAX),
+        output_path=output_path,
+        marker=workspace.bead,
+        cancelled=cancelled,
+    )
+    if finished.exit_code != 0 and finished.reason != "cancelled":
+        raise SetupFailed(f"[setup] `{shlex.join(argv)}` {_how(finished)}", _output(finished))
+
+
+def _how(finished: Finished) -> str:
+    how = finished.detail or finished.reason or f"ended with exit status {finished.exit_code}"
+    return f"{how}: {finished.last_line}" if finished.last_line else how
+
+
+def _output(finished: Finished) -> str:
+    return bounded(finished.stdout.decode("utf-8", "backslashreplace"))
+
+
+def _refuse_leftovers(workspace: Workspace) -> None:
+    """What set-up leaves in view of git would be taken for the agent's work, and the agent blamed for it."""
+    git = Git(workspace.git_dir, workspace.path)
+    status = git.run("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal").stdout
+    names = [os.fsdecode(entry[3:]) for entry in status.split(b"\0") if entry]
+    if names:
+        shown = ", ".join(names[:NAMES_SHOWN]) + (
+            f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        )
+        raise SetupFailed(f"[setup] commands changed files that git keeps: {shown}; let .gitignore name them")

@@ -1,0 +1,158 @@
+"""One foreign process as an agent: environment, limits, output, claim, and how it ended in words.
+
+A ``Job`` holds what one run needs; ``job.run(argv, stdin, timeout_s)`` does it once and returns an AgentOutcome. The
+agent's output goes to ``stdout`` and ``stderr`` in ``output_dir``, bounded; the outcome carries head and tail as
+valid text. Nothing that an agent does or prints raises here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from school.agents.claim import read_claim
+from school.agents.registry import TOOL_DIR
+from school.contracts import OUTPUT_BYTES_MAX, AgentOutcome, AgentSpec, Limits, Progress, bounded
+from school.settings import Settings
+from school.system import files, processes
+from school.system.processes import Finished, RunLimits
+
+# Below this a failed agent most likely failed for want of space, which is not the student's fault.
+FREE_BYTES_MIN: Final = 1024 * 1024
+STDERR_BYTES_MAX: Final = OUTPUT_BYTES_MAX // 4
+_SIGNAL_BASE: Final = 128
+_REASONS: Final = {
+    "timeout": "timeout",
+    "stalled": "stalled",
+    "startup": "startup",
+    "cancelled": "interrupted",
+    "not_found": "not_installed",
+    "not_executable": "not_installed",
+}
+
+
+def agent_environment(
+    spec: AgentSpec, *, bead: str, brief_path: Path, result_path: Path, tmpdir: Path
+) -> dict[str, str]:
+    """The environment of an agent: what the contract lists, what its configuration names, and nothing else."""
+    caches = tmpdir / "cache"
+    return processes.child_environment(
+        environ=os.environ,
+        pass_names=tuple(spec.env),
+        set_values={
+            # What tools leave beside the work by themselves would count as the agent's work.
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "RUFF_CACHE_DIR": str(caches / "ruff"),
+            "MYPY_CACHE_DIR": str(caches / "mypy"),
+            **spec.set_env,
+            "SCHOOL_BEAD": bead,
+            "SCHOOL_BRIEF": str(brief_path),
+            "SCHOOL_RESULT": str(result_path),
+        },
+        tmpdir=tmpdir,
+        path_last=(TOOL_DIR,),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything that one run of an agent needs."""
+
+    spec: AgentSpec
+    bead: str
+    limits: Limits
+    folder: Path
+    brief_path: Path
+    result_path: Path
+    tmpdir: Path
+    output_dir: Path
+    settings: Settings
+    progress: Progress
+    cancelled: Callable[[], bool]
+
+    def run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float) -> AgentOutcome:
+        """Run *argv* to its end, and the end of everything that it started."""
+        files.ensure_dir(self.tmpdir)
+        files.ensure_dir(self.output_dir)
+        self.progress("running")
+        finished = processes.run(
+            list(argv),
+            cwd=self.folder,
+            env=agent_environment(
+                self.spec,
+                bead=self.bead,
+                brief_path=self.brief_path,
+                result_path=self.result_path,
+                tmpdir=self.tmpdir,
+            ),
+            stdin=stdin,
+            limits=self._limits(timeout_s),
+            output_path=self.output_dir / "stdout",
+            stderr_path=self.output_dir / "stderr",
+            marker=self.bead,
+            watch_dir=self.folder,
+            cancelled=self.cancelled,
+        )
+        return self._outcome(finished)
+
+    def _limits(self, timeout_s: float) -> RunLimits:
+        return RunLimits(
+            timeout_s=timeout_s,
+            startup_timeout_s=self.limits.startup_timeout_s,
+            stall_timeout_s=self.limits.stall_timeout_s,
+            output_bytes=self.limits.output_bytes,
+        )
+
+    def _outcome(self, finished: Finished) -> AgentOutcome:
+        claim, problems = read_claim(self.result_path)
+        reason, detail = self._ending(finished)
+        if not reason and claim.retry_at:
+            reason, detail = "quota", f"the agent's quota is used up until {claim.retry_at}"
+        return AgentOutcome(
+            claim=claim,
+            reason=reason,
+            detail=detail,
+            exit_code=finished.exit_code,
+            output=_text(finished),
+            output_path=self.output_dir / "stdout",
+            output_bytes=finished.output_bytes,
+            usage={"wall_s": round(finished.duration_s, 3), "cpu_s": round(finished.cpu_s, 3)},
+            claimed=os.path.lexists(self.result_path) and not problems,
+            notes=problems,
+        )
+
+    def _ending(self, finished: Finished) -> tuple[str, str]:
+        """Reason and sentence for how it ended; both empty for an exit status of 0."""
+        name = self.spec.name
+        if reason := _REASONS.get(finished.reason, finished.reason):
+            said = f"; its last line: {finished.last_line}" if finished.last_line else ""
+            return reason, f"{name}: {finished.detail or finished.reason}{said}"
+        if finished.exit_code == 0:
+            return "", ""
+        if starved := self._starved():
+            return "disk_full", f"{name} failed and {starved} is full"
+        if finished.exit_code is None or finished.exit_code > _SIGNAL_BASE:
+            return "killed", f"{name} was killed (exit status {finished.exit_code})"
+        return "exit", f"{name} ended with exit status {finished.exit_code}"
+
+    def _starved(self) -> str:
+        """The folder whose file system has no room left, or ''."""
+        for folder in (self.folder, self.tmpdir):
+            room = os.statvfs(folder)
+            if room.f_bavail * room.f_frsize < FREE_BYTES_MIN or (room.f_files and not room.f_favail):
+                return str(folder)
+        return ""
+
+
+def _text(finished: Finished) -> str:
+    """What it printed as valid text: stdout, and what it had to say on stderr."""
+    text = finished.stdout.decode("utf-8", "backslashreplace")
+    errors = finished.stderr.decode("utf-8", "backslashreplace")
+    if not errors.strip():
+        return bounded(text)
+    errors = bounded(errors, STDERR_BYTES_MAX)
+    room = OUTPUT_BYTES_MAX - len(errors.encode()) - 64
+    return f"{bounded(text, room)}\n--- stderr ---\n{errors}" if text.strip() else errors

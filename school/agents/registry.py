@@ -1,0 +1,136 @@
+"""Which agents there are, and what each needs: a name becomes an AgentSpec, complete enough for a leaf to start it.
+
+``resolve(name, config)`` knows the agents of ``[agents.NAME]`` in ``school.toml`` and the deterministic ones that ship
+with this project (``demo-good`` and its kind; the configuration may not redefine those). ``for_run(argv)`` and
+``for_chore(name, allow)`` make the spec of a plain command and of a chore. ``missing(spec)`` says what the machine
+lacks for it, and ``available(config)`` says that of all, as the rows of ``doctor``.
+
+A ``command`` agent is any command line tool that takes a prompt and works in the current folder::
+
+    [agents.mine]
+    argv = ["my-agent", "--yes"]                      # prompt = "stdin", the default: the prompt comes on stdin
+    # argv = ["my-agent", "--file", "{prompt_file}"]  # prompt = "file": the path of a file that holds it
+    env = ["MY_AGENT_API_KEY"]                        # variables that it needs; nothing else is passed on
+    set_env = {MY_AGENT_MODE = "batch"}
+
+In ``argv``, ``{prompt_file}``, ``{brief}``, ``{result}`` and ``{model}`` are replaced. Errors: ConfigError naming the
+agent, the key and what is known; nothing is looked up on the machine except by ``missing`` and ``available``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from school.agents import chores
+from school.contracts import AgentConfig, AgentSpec, ProjectConfig
+from school.errors import ConfigError
+
+_DETERMINISTIC: Final = Path(__file__).resolve().with_name("deterministic.py")
+BUILT_IN: Final[dict[str, str]] = {
+    f"demo-{behaviour}": behaviour
+    for behaviour in ("good", "learner", "test-deleter", "idler", "hanger", "flooder", "dier")
+}
+TOOL_DIR: Final = Path(sys.executable).parent
+
+
+def resolve(name: str, config: ProjectConfig) -> AgentSpec:
+    """The agent *name*; ConfigError if there is none, or if its configuration cannot be."""
+    if name in BUILT_IN:
+        argv = [sys.executable, "-I", "-B", str(_DETERMINISTIC), BUILT_IN[name]]
+        return AgentSpec(name=name, kind="command", argv=argv, env=["SCHOOL_FLOOD_BYTES"])
+    if name not in config.agents:
+        raise ConfigError(f"no agent is called {name!r}; there are {', '.join([*config.agents, *BUILT_IN])}")
+    configured = config.agents[name]
+    _check(name, configured)
+    return AgentSpec(
+        name=name,
+        kind=configured.kind,
+        model=configured.model,
+        argv=list(configured.argv),
+        prompt=configured.prompt if configured.kind == "command" else "none",
+        env=list(configured.env),
+        set_env=dict(configured.set_env),
+        timeout_s=configured.timeout_s,
+    )
+
+
+def _check(name: str, agent: AgentConfig) -> None:
+    where = f"[agents.{name}]"
+    if agent.kind in ("acp", "model"):
+        raise ConfigError(
+            f'{where} kind = "{agent.kind}": this version drives agents of kind "command" and "run"'
+        )
+    if agent.preset:
+        raise ConfigError(
+            f'{where} preset = "{agent.preset}": there are no presets; write argv and prompt instead'
+        )
+    if not agent.argv or not agent.argv[0]:
+        raise ConfigError(f"{where} argv: expected the program and its arguments as a list")
+    if any("\0" in argument for argument in agent.argv):
+        raise ConfigError(f"{where} argv: an argument cannot hold a NUL byte")
+    if agent.prompt == "file" and not any("{prompt_file}" in argument for argument in agent.argv):
+        raise ConfigError(f'{where} prompt = "file": no argument of argv holds {{prompt_file}}')
+    for variable in (*agent.env, *agent.set_env):
+        if not variable or "=" in variable or "\0" in variable:
+            raise ConfigError(f"{where} env: {variable!r} is no name of a variable")
+
+
+def for_run(argv: Sequence[str]) -> AgentSpec:
+    """A plain command as an agent."""
+    if not argv or not argv[0]:
+        raise ConfigError("run: expected a program and its arguments")
+    return AgentSpec(name=f"run:{Path(argv[0]).name}", kind="run", argv=list(argv), prompt="none")
+
+
+def for_chore(name: str, allow: Sequence[str] = ()) -> AgentSpec:
+    """A named chore as an agent; its ``argv`` alone does it again."""
+    if name not in chores.CHORES:
+        raise ConfigError(f"no chore is called {name!r}; there are {', '.join(chores.CHORES)}")
+    return AgentSpec(
+        name=f"chore:{name}", kind="run", chore=name, argv=chores.argv_of(name, allow), prompt="none"
+    )
+
+
+def search_path() -> str:
+    """The PATH that an agent gets: the user's, with our tools behind it."""
+    return os.pathsep.join((os.environ.get("PATH", os.defpath), str(TOOL_DIR)))
+
+
+def missing(spec: AgentSpec) -> str:
+    """What the machine lacks for this agent, as a sentence; '' for nothing."""
+    if spec.chore:
+        tool = chores.CHORES[spec.chore].tool
+        return (
+            "" if chores.tool_path(tool) else f"the chore {spec.chore} needs {tool}, which is not installed"
+        )
+    program = spec.argv[0] if spec.argv else ""
+    # A relative path with a slash means a file of the working tree, which is not there yet.
+    if "/" in program and not program.startswith("/"):
+        return ""
+    if shutil.which(program, path=search_path()):
+        return ""
+    return f"the agent {spec.name} needs {program}, which is not on PATH"
+
+
+def available(config: ProjectConfig) -> list[dict[str, Any]]:
+    """One row of ``doctor`` for each agent; ``ok`` is None where an optional one is absent."""
+    rows = []
+    for name in [*config.agents, *BUILT_IN]:
+        try:
+            lacks = missing(resolve(name, config))
+        except ConfigError as error:
+            rows.append({"check": f"agent:{name}", "ok": False, "detail": str(error)})
+            continue
+        rows.append({"check": f"agent:{name}", "ok": None if lacks else True, "detail": lacks or "installed"})
+    for chore in chores.CHORES.values():
+        found = chores.tool_path(chore.tool)
+        lacks = "" if found else f"{chore.tool} is not installed"
+        rows.append(
+            {"check": f"chore:{chore.name}", "ok": True if found else None, "detail": lacks or str(found)}
+        )
+    return rows
