@@ -1,0 +1,114 @@
+"""What a new bead's record holds: one task, one attempt, complete, so that leaf and teachers need nothing else.
+
+Pure but for the random part of the name. The conductor writes the record before the leaf exists; whoever finds it
+later can tell from it alone what was asked, of whom, from which commit, and what would count as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import bookbag
+from school.agents.chores import CHORES
+from school.contracts import AgentSpec, Limits, Terms, dump
+from school.supervisor.plan import Plan
+from school.tasks import Task
+
+FINDINGS_MAX: Final = 100
+
+Finding = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt that is about to begin."""
+
+    number: int
+    base_commit: str
+    agent: AgentSpec
+    earlier_findings: list[Finding]
+
+
+def compose(plan: Plan, task: Task, attempt: Attempt, run: str) -> dict[str, Any]:
+    """The fields of a new record, ``bead`` among them."""
+    return {
+        "bead": bookbag.bead_name(task.student_role, task.domain),
+        "status": "running",
+        "task": task.task,
+        "student": task.student_role,
+        "domain": task.domain,
+        "difficulty": task.difficulty,
+        "task_id": task.id,
+        "task_digest": task.digest,
+        "attempt": attempt.number,
+        "max_attempts": task.max_attempts,
+        "run": run,
+        "repo": str(plan.repository.path),
+        "repo_key": plan.repository.key,
+        "base_commit": attempt.base_commit,
+        "acceptance": [dump(criterion) for criterion in task.criteria],
+        "agent": dump(attempt.agent),
+        "confinement": "none",
+        "terms": dump(terms(plan, task)),
+        "limits": dump(limits(plan)),
+        "earlier_findings": attempt.earlier_findings,
+    }
+
+
+def terms(plan: Plan, task: Task) -> Terms:
+    """Everything that affects the verdict and is not the change itself."""
+    config = plan.config
+    preserve = list(task.preserve)
+    if task.chore:
+        preserve += [what for what in CHORES[task.chore].preserve if what not in preserve]
+    return Terms(
+        allow=list(task.allow),
+        preserve=preserve,
+        require_exercised=task.require_exercised,
+        verify=[] if task.verify is False else plan.verify,
+        verify_timeout_s=config.verify.timeout_s,
+        setup=config.setup.commands,
+        setup_timeout_s=config.setup.timeout_s,
+        copy_files=config.setup.copy_files,
+        keep=config.setup.keep,
+        chore=task.chore,
+    )
+
+
+def limits(plan: Plan) -> Limits:
+    """The limits of one leaf."""
+    configured = plan.config.limits
+    return Limits(
+        startup_timeout_s=configured.startup_timeout_s,
+        stall_timeout_s=configured.stall_timeout_s,
+        agent_timeout_s=configured.agent_timeout_s,
+        command_timeout_s=configured.command_timeout_s,
+        output_bytes=configured.output_bytes,
+    )
+
+
+def earlier_findings(bags: Iterable[Mapping[str, Any] | None]) -> list[Finding]:
+    """What the attempts before this one were told, newest first, each once; a failure counts as a finding too."""
+    found: dict[tuple[str, str, str], Finding] = {}
+    for bag in bags:
+        for finding in [*_failure(bag), *(bag.get("findings") or [])] if bag else []:
+            found.setdefault((finding["section"], finding["issue_class"], finding["description"]), finding)
+    return list(found.values())[:FINDINGS_MAX]
+
+
+def _failure(bag: Mapping[str, Any]) -> list[Finding]:
+    if bag.get("status") != "failed":
+        return []
+    said = bag.get("summary") or bag.get("reason") or "no reason is known"
+    return [
+        {
+            "section": "leaf",
+            "severity": "HIGH",
+            "issue_class": bag.get("reason") or "failed",
+            "description": f"An earlier attempt ended without a result: {said}",
+            "citation": "",
+            "suggestion": "",
+        }
+    ]

@@ -1,0 +1,100 @@
+"""The board of a run filled from disk: each task's ledger, and the beads of it that are in flight.
+
+``rounds.Board`` decides; this reads. A bead that an earlier run left and whose task is not on this run's list (or was
+edited since) is a *stranger*: it is carried to its end like any other and listed in the result, and gets no second
+attempt. Nothing is cached that the disk does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import bookbag
+from school.errors import BookbagCorruptedError, BookbagInvalidError
+from school.supervisor.plan import Plan
+from school.supervisor.rounds import Board, TaskState
+from school.tasks import Task, TaskLedger
+
+Bag = Mapping[str, Any]
+
+
+def bag_of(bead: str) -> Bag | None:
+    """The record of *bead*, archived or live; None when there is none that can be read."""
+    try:
+        return bookbag.read_archived(bead) or bookbag.read_bookbag(bead)
+    except (BookbagCorruptedError, BookbagInvalidError):
+        return None
+
+
+@dataclass(slots=True)
+class Register:
+    """Tasks, their states, and which bead belongs to which."""
+
+    plan: Plan
+    ledger: TaskLedger
+    board: Board = field(init=False)
+    strangers: dict[str, TaskState] = field(default_factory=dict)
+    _by_bead: dict[str, TaskState] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        states = [TaskState(task.id, tuple(task.needs), task.max_attempts) for task in self.plan.tasks]
+        self.board = Board(states)
+        for task in self.plan.tasks:
+            self.refresh(task)
+
+    def refresh(self, task: Task) -> TaskState:
+        """Read the ledger of *task* into its state."""
+        state, record = self.board[task.id], self.ledger.state(task)
+        limit = self.plan.config.limits.max_interruptions
+        last = record.attempts[-1] if record.attempts else None
+        state.outcome, state.reason = record.outcome, last.reason if last else ""
+        state.charged, state.interruptions = record.charged, record.interruptions
+        state.bead = last.bead if last else ""
+        state.waits_for_human = bool(record.blocked) or (not record.done and record.interruptions >= limit)
+        if record.interruptions >= limit and not record.done:
+            state.outcome, state.reason = "blocked", f"{record.interruptions} leaves died in a row"
+        return state
+
+    def adopt(self, bag: Bag) -> TaskState:
+        """The state that *bag* belongs to; a bead that nobody knows becomes a stranger."""
+        bead = bag["bead"]
+        if bead in self._by_bead:
+            return self._by_bead[bead]
+        task = self.task_of(bag)
+        state = self.board[task.id] if task else TaskState(str(bag.get("task_id") or bead), max_attempts=0)
+        if task is None:
+            self.strangers[bead] = state
+        state.bead = state.in_flight = bead
+        self._by_bead[bead] = state
+        return state
+
+    def task_of(self, bag: Bag) -> Task | None:
+        """The task of this run that *bag* is an attempt at: same id and same definition."""
+        for task in self.plan.tasks:
+            if task.id == bag.get("task_id") and task.digest == bag.get("task_digest"):
+                return task
+        return None
+
+    def settle(self, bag: Bag) -> TaskState:
+        """*bag* has ended and is in the ledger: its state as it is now, nothing of it in flight."""
+        state, task = self.adopt(bag), self.task_of(bag)
+        if task is None:
+            state.outcome, state.reason = str(bag.get("outcome", "")), str(bag.get("reason", ""))
+            state.charged = self.ledger.record(bag).charged
+        else:
+            self.refresh(task)
+        state.in_flight = ""
+        return state
+
+    def states(self) -> Iterator[TaskState]:
+        yield from self.board.states.values()
+        yield from self.strangers.values()
+
+    def in_flight(self) -> bool:
+        return any(state.in_flight for state in self.states())
+
+    def beads_of(self, task: Task) -> list[str]:
+        """The beads of every attempt at *task* since its last retry, newest first."""
+        return [attempt.bead for attempt in reversed(self.ledger.state(task).counted)]

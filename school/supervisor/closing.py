@@ -1,0 +1,155 @@
+"""The end of a bead, step by step; every step may be done again, so a crash between any two costs nothing.
+
+REVIEWED: the score is journalled, then entered (``score``). SCORED and FAILED: the commit is brought into the user's
+repository as ``refs/school/<bead>``, accepted work is delivered as a branch, the task's ledger is told, the record is
+archived, and what the leaf left is removed (``close``). BLOCKED: the same without the archive, since a human still
+has to look (``park``).
+
+Not promised: that a worktree can be removed. One whose removal fails stays, is said, and is listed by
+``--clean-worktrees``; it never holds up a bead whose commit is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import bookbag
+from school.changes import Change
+from school.errors import GitError, WorktreeError
+from school.records.derive import outcome_of
+from school.scores import ScoreBook
+from school.settings import Settings
+from school.system import clock, files, log
+from school.system.git import Git
+from school.tasks import TaskLedger
+from school.worktrees import Repository, SchoolClone, leaf_worktrees, publish, workspace_of
+
+PATCH_BYTES_MAX: Final = 64 * 1024 * 1024
+LOG_BYTES_MAX: Final = 1024 * 1024
+
+Bag = Mapping[str, Any]
+# (bag, repository, clone) to {branch, commit}; handed in, since delivery stands beside this room, not below it.
+Deliver = Callable[[Bag, Repository, SchoolClone], Mapping[str, str]]
+_log = log.get("supervisor.closing")
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The hands for one repository; ``told`` hears what went wrong without being an error of the run."""
+
+    settings: Settings
+    repository: Repository
+    clone: SchoolClone
+    deliver: Deliver
+    ledger: TaskLedger
+    told: Callable[[str], None]
+
+    def score(self, bag: Bag) -> bool:
+        """REVIEWED → SCORED; False when the record could not be had and it has to be tried again."""
+        outcome = outcome_of(bag)
+        given = ScoreBook(self.settings).evaluate_and_update({**bag, "outcome": outcome})
+        changes = {"score": given, "scored_at": clock.now(), "outcome": outcome}
+        return self._write(bag["bead"], changes)
+
+    def close(self, bag: Bag) -> bool:
+        """SCORED or FAILED → DISPOSED; False when it has to be tried again."""
+        bead = bag["bead"]
+        if not bag.get("outcome") and not self._write(bead, {"outcome": "failed"}):
+            return False
+        self._publish(bag)
+        if bag.get("outcome") == "accepted" and not self._deliver(bag):
+            return False
+        final = bookbag.read_bookbag(bead)
+        if final is None:
+            return False
+        self.ledger.record(final)
+        bookbag.archive_bookbag(bead, self._archive_files(final))
+        self.remove(final)
+        _log.info("bead.closed", bead=bead, outcome=final["outcome"])
+        return True
+
+    def park(self, bag: Bag) -> bool:
+        """BLOCKED stays on the shelf for a human; its worktree goes, its work is published."""
+        bead = bag["bead"]
+        if bag.get("outcome") != "blocked" and not self._write(bead, {"outcome": "blocked"}):
+            return False
+        self._publish(bag)
+        final = bookbag.read_bookbag(bead)
+        if final is None:
+            return False
+        self.ledger.record(final)
+        self.remove(final)
+        _log.info("bead.parked", bead=bead, reason=final.get("reason", ""))
+        return True
+
+    def remove(self, bag: Bag) -> None:
+        """Remove what a leaf left: worktree, bead repository, outputs, process record and lock."""
+        bead = bag["bead"]
+        if not self.remove_worktree(bag):
+            return
+        processes_dir = self.settings.processes_dir
+        for name in (f"{bead}.json", f"{bead}.leaf.lock", f"{bead}.leaf.lock.owner"):
+            (processes_dir / name).unlink(missing_ok=True)
+        self._leaf_log(bead).unlink(missing_ok=True)
+        for folder in (self.settings.outputs_dir / bead, self.settings.scratch_dir / bead):
+            if folder.exists():
+                files.remove_tree(folder)
+
+    def remove_worktree(self, bag: Bag) -> bool:
+        """Remove working tree and bead repository of *bag*; whether they are gone."""
+        try:
+            if (workspace := workspace_of(bag, settings=self.settings)) is not None:
+                leaf_worktrees(str(bag.get("worktrees") or "git"), settings=self.settings).remove(workspace)
+        except (WorktreeError, GitError) as error:
+            _log.warning("worktree.kept", bead=bag["bead"], why=str(error))
+            self.told(f"{bag['bead']}: its worktree stays: {error}")
+            return False
+        return True
+
+    # --- steps ----------------------------------------------------------------------------------------
+
+    def _write(self, bead: str, changes: Mapping[str, Any]) -> bool:
+        return bookbag.update_bookbag(bead, lambda bag: {**bag, **changes}, by="conductor") is not None
+
+    def _publish(self, bag: Bag) -> None:
+        """Nothing is published of a bead that changed nothing: base is in the repository already."""
+        if bag.get("head_commit") and bag["head_commit"] != bag["base_commit"]:
+            publish(self.clone, self.repository, bag["head_commit"], f"refs/school/{bag['bead']}")
+
+    def _deliver(self, bag: Bag) -> bool:
+        if bag.get("delivered"):
+            return True
+        delivered = self.deliver(bag, self.repository, self.clone)
+        return self._write(bag["bead"], {"delivered": dict(delivered)})
+
+    def _archive_files(self, bag: Bag) -> dict[str, bytes | Path]:
+        """What the archive keeps beside the record: brief, output, diff, what the agent said, the leaf's log."""
+        found: dict[str, bytes | Path] = {}
+        bead = bag["bead"]
+        outputs = self.settings.outputs_dir / bead
+        if outputs.is_dir():
+            # Regular files only: whatever else lies there is not what a leaf wrote.
+            found |= {path.name: path for path in sorted(outputs.iterdir()) if path.is_file() and not path.is_symlink()}
+        if (leaf_log := self._leaf_log(bead)).is_file() and leaf_log.stat().st_size:
+            found["leaf.log"] = _tail(leaf_log)
+        if (patch := self._patch(bag)) is not None:
+            found["diff.patch"] = patch
+        return found
+
+    def _patch(self, bag: Bag) -> bytes | None:
+        if not bag.get("head_commit") or not self.clone.has(bag["head_commit"]):
+            return None
+        git = Git(git_dir=self.clone.path)
+        return Change.of(git, bag["base_commit"], bag["head_commit"]).patch(PATCH_BYTES_MAX)[0]
+
+    def _leaf_log(self, bead: str) -> Path:
+        return self.settings.logs_dir / f"leaf-{bead}.log"
+
+
+def _tail(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LOG_BYTES_MAX))
+        return file.read(LOG_BYTES_MAX)

@@ -1,0 +1,102 @@
+"""The leaf processes of one run: started, watched, ended. One process a bead, at most ``limit`` at once.
+
+Whether a leaf lives is asked of two witnesses: our own child, and the kernel lock that a leaf holds for its life
+(``processes/<bead>.leaf.lock``), so that a leaf of a conductor that died is not mistaken for a dead one while it is
+still salvaging. A leaf is started only after its bookbag is durable; it reads everything from there.
+
+Not promised: that a leaf's work is safe. The leaf salvages its own, and ``school.worktrees.salvage`` that of one
+that is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from school.contracts import ProcessRecord, dump
+from school.settings import Settings
+from school.system import clock, locks, log, processes
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+# A leaf told to end has to end its agent (5 s grace), take a snapshot and write its record.
+END_GRACE_S: Final = 60.0
+# A leaf that has handed over has nothing left to do but exit.
+EXIT_GRACE_S: Final = 15.0
+
+_log = log.get("supervisor.leaves")
+
+
+@dataclass(slots=True)
+class Leaves:
+    """Calling sequence: ``start`` … ``reap`` at each look … ``end_all`` before the run ends."""
+
+    settings: Settings
+    limit: int
+    children: dict[str, processes.Child] = field(default_factory=dict)
+    _leaving: dict[str, float] = field(default_factory=dict)
+
+    def start(self, bead: str) -> None:
+        """Start the leaf of *bead*; MachineError when no process can be had."""
+        argv = [sys.executable, str(ROOT / "leaf.py"), "--bead", bead]
+        record = ProcessRecord(name=bead, kind="leaf", bead=bead, step="starting", argv=argv)
+        with self._log_file(bead).open("ab") as said:
+            self.children[bead] = processes.spawn(
+                argv,
+                record=self.settings.processes_dir / f"{bead}.json",
+                record_fields=dump(record),
+                cwd=ROOT,
+                env={**os.environ, **self.settings.environment()},
+                stdout=said,
+                stderr=said,
+            )
+        _log.info("leaf.started", bead=bead, pid=self.children[bead].pid)
+
+    def _log_file(self, bead: str) -> Path:
+        return self.settings.logs_dir / f"leaf-{bead}.log"
+
+    def running(self) -> int:
+        return sum(child.poll() is None for child in self.children.values())
+
+    def room(self) -> bool:
+        return self.running() < self.limit
+
+    def lives(self, bead: str) -> bool:
+        """Whether a leaf of *bead* is there, ours or another conductor's."""
+        child = self.children.get(bead)
+        if child is not None and child.poll() is None:
+            return True
+        return locks.held_elsewhere(self.settings.processes_dir / f"{bead}.leaf.lock")
+
+    def reap(self) -> list[str]:
+        """The beads whose leaf ended since the last look; their handles are closed."""
+        ended = [bead for bead, child in self.children.items() if child.poll() is not None]
+        for bead in ended:
+            child = self.children.pop(bead)
+            self._leaving.pop(bead, None)
+            _log.info("leaf.ended", bead=bead, pid=child.pid, exit_code=child.poll())
+            child.close()
+        return ended
+
+    def hurry(self, bead: str) -> None:
+        """*bead* is handed over and its leaf still there: end it when it stays longer than it needs to exit."""
+        child = self.children.get(bead)
+        if child is None:
+            return
+        since = self._leaving.setdefault(bead, clock.monotonic())
+        if clock.monotonic() - since > EXIT_GRACE_S:
+            _log.warning("leaf.overstayed", bead=bead, pid=child.pid)
+            child.kill_tree(1.0)
+
+    def end_all(self) -> None:
+        """Ask every leaf to end (it salvages first), wait for it within a bound, kill what is left."""
+        for child in self.children.values():
+            child.terminate()
+        deadline = clock.monotonic() + END_GRACE_S
+        for bead, child in self.children.items():
+            if child.wait(max(0.1, deadline - clock.monotonic())) is None:
+                _log.warning("leaf.killed", bead=bead, pid=child.pid)
+                child.kill_tree(1.0)
+        self.reap()

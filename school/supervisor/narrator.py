@@ -1,0 +1,148 @@
+"""What a run says while it goes on: one line for each thing that a person would want to know, when it happens.
+
+It reads records and keeps only what it has said already. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from school.contracts import TEACHER_ROLES
+from school.settings import Settings
+from school.supervisor.board import Bag
+from school.supervisor.plan import Plan
+from school.supervisor.rounds import TaskState
+from school.supervisor.screen import Row, Screen
+from school.system import clock, files
+
+SENTENCE_CHARACTERS_MAX = 300
+
+
+class Seen(Protocol):
+    """A bead as the loop sees it."""
+
+    bag: Bag
+    state: str
+
+    @property
+    def bead(self) -> str: ...
+
+
+@dataclass(slots=True)
+class Narrator:
+    """Calling sequence: ``begun``, then ``show`` at each look and the others as things happen."""
+
+    screen: Screen
+    settings: Settings
+    _verdicts: dict[str, str] = field(default_factory=dict)
+    _since: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def begun(self, plan: Plan, run: str) -> None:
+        many = f"{len(plan.tasks)} task{'s' if len(plan.tasks) != 1 else ''}"
+        self.screen.say(f"run {run}: {many} on {plan.repository.path} at {plan.base_commit[:12]}")
+        if plan.repository.dirty:
+            self.screen.warn(f"{plan.repository.dirty} uncommitted change(s) are not included")
+        if plan.config.sandbox.mode == "auto":
+            self.screen.warn("agents and checks run unconfined: confinement is not available in this version")
+
+    def round(self, number: int) -> None:
+        self.screen.say(f"round {number}")
+
+    def started(self, bag: Bag) -> None:
+        agent = (bag.get("agent") or {}).get("name", "")
+        told = len(bag.get("earlier_findings") or [])
+        findings = f", with {told} finding(s) of earlier attempts" if told else ""
+        self.screen.say(f"{bag['task_id']}: attempt {bag['attempt']} by {agent}{findings}  [{bag['bead']}]")
+
+    def show(self, seen: Iterable[Seen]) -> None:
+        """Say new verdicts, and draw what is in flight where there is a place for it."""
+        rows = []
+        for view in seen:
+            self._say_verdicts(view.bag)
+            if self.screen.live:
+                rows.append(self._row(view))
+        self.screen.show(rows)
+
+    def ended(self, bag: Bag, state: TaskState) -> None:
+        self._say_verdicts(bag)
+        outcome = bag.get("outcome", "")
+        said = outcome if outcome in ("accepted", "no_change") else f"{outcome}: {self._why(bag)}"
+        branch = (bag.get("delivered") or {}).get("branch")
+        self.screen.say(f"{state.id}: {said}" + (f", branch {branch}" if branch else ""))
+
+    def salvaged(self, bag: Bag) -> None:
+        self.screen.say(f"{bag.get('task_id')}: its student is gone; {bag.get('summary') or 'nothing was lost'}")
+
+    def expired(self, state: TaskState, why: str) -> None:
+        self.screen.say(f"{state.id}: not waited for any longer: {why}; the next run takes it up")
+
+    def blocked(self, state: TaskState, why: str) -> None:
+        self.screen.say(f"{state.id}: blocked: {why}")
+
+    def lost(self, state: TaskState, why: str) -> None:
+        self.screen.warn(f"{state.id}: the record of {state.in_flight} cannot be read: {why}")
+
+    def stuck(self, state: TaskState, why: str) -> None:
+        self.screen.warn(f"{state.id}: could not be finished: {why}; the next run tries again")
+
+    def halted(self, why: str) -> None:
+        self.screen.warn(why)
+
+    # --- parts ----------------------------------------------------------------------------------------
+
+    def _why(self, bag: Bag) -> str:
+        findings: list[Mapping[str, Any]] = bag.get("findings") or []
+        stopping = [f for f in findings if f.get("severity") in ("CRITICAL", "HIGH")]
+        if bag.get("outcome") == "rejected" and stopping:
+            first = stopping[0]
+            more = f" (and {len(stopping) - 1} more)" if len(stopping) > 1 else ""
+            return _short(f"{first['issue_class']}: {first['description']}") + more
+        reason, summary = bag.get("reason") or "", bag.get("summary") or ""
+        return _short(": ".join(part for part in (reason, summary) if part))
+
+    def _say_verdicts(self, bag: Bag) -> None:
+        for role in TEACHER_ROLES:
+            key, verdict = f"{role} {bag['bead']}", bag.get(f"{role}_verdict") or ""
+            if verdict and self._verdicts.get(key) != verdict:
+                self._verdicts[key] = verdict
+                self.screen.say(f"{bag.get('task_id')}: {role} {verdict}")
+
+    def _row(self, view: Seen) -> Row:
+        bag = view.bag
+        known, since = self._since.get(view.bead, ("", 0.0))
+        if known != view.state:
+            since = clock.monotonic()
+            self._since[view.bead] = (view.state, since)
+        return Row(
+            task=str(bag.get("task_id", "")),
+            attempt=f"{bag.get('attempt')}/{bag.get('max_attempts')}",
+            agent=str((bag.get("agent") or {}).get("name", "")),
+            state=view.state,
+            step=self._step(view),
+            since=since,
+        )
+
+    def _step(self, view: Seen) -> str:
+        if view.state == "RUNNING":
+            return str(self._read(self.settings.processes_dir / f"{view.bead}.json").get("step", ""))
+        doing = []
+        for role in TEACHER_ROLES:
+            record = self._read(self.settings.teachers_dir / f"{role}.json")
+            if record.get("bead") == view.bead:
+                doing.append(f"{role}: {record.get('check') or record.get('state')}")
+        return ", ".join(doing)
+
+    @staticmethod
+    def _read(path: Any) -> Mapping[str, Any]:  # noqa: ANN401 - a path
+        try:
+            record = files.read_json(path)
+        except ValueError:
+            return {}
+        return record if isinstance(record, dict) else {}
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SENTENCE_CHARACTERS_MAX else line[: SENTENCE_CHARACTERS_MAX - 1] + "…"

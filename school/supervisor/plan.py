@@ -1,0 +1,192 @@
+"""Everything that must be right before a run makes anything: ``prepare`` reads, checks, and creates nothing.
+
+Order of refusals: what the machine lacks for looking at all (folder, repository), what the user typed or wrote
+(base, configuration, limits, tasks, judges, agents, names), what the machine lacks for running (agent CLIs, space).
+ConfigError and TaskFileError are the user's (exit 2), MachineError the machine's (exit 3).
+
+Not promised: that it stays so. What is checked here may change while the run goes on; each hand checks again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from school.agents import chores, registry
+from school.config import FILE_NAME, load_config, refuse_impossible_limits
+from school.contracts import AgentSpec, ProjectConfig
+from school.errors import AgentError, ConfigError, MachineError, TaskFileError
+from school.settings import Settings
+from school.supervisor.request import Request
+from school.system.git import Git
+from school.tasks import Task, TaskFile, load_tasks, refuse_unjudgeable, single_task
+from school.verification.facts import GitTree, facts
+from school.worktrees import Repository, inspect_repository, resolve_base
+
+TASKS_FILE: Final = "school-tasks.yaml"
+CONFIG_BYTES_MAX: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run that may begin. ``agents`` are each task's candidates, ``verify`` the repository's own checks."""
+
+    request: Request
+    settings: Settings
+    repository: Repository
+    base_commit: str
+    config: ProjectConfig
+    tasks: TaskFile
+    verify: list[list[str]]
+    agents: Mapping[str, list[AgentSpec]]
+
+    @property
+    def leaves(self) -> int:
+        return self.config.limits.leaves
+
+    @property
+    def rounds(self) -> int | None:
+        """How many rounds at most; None is "until nothing is ready"."""
+        return self.request.rounds if self.request.loop else 1
+
+
+def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> Plan:
+    """The plan of *request*; *base_commit* is a resumed run's, used where no other base was given."""
+    refuse_bad_numbers(request)
+    repository = inspect_repository(Path(request.repo))
+    refuse_state_inside(repository, settings)
+    base = resolve_base(repository, request.base or base_commit or None)
+    git = Git(git_dir=repository.common_dir)
+    config = configuration(git, base, settings, request)
+    settings = replace(settings, handoff_timeout_s=request.handoff_timeout_s or settings.handoff_timeout_s)
+    refuse_impossible_limits(config, settings)
+    refuse_missing_sandbox(config)
+    tasks = read_tasks(request, repository, config)
+    verify = config.verify.commands or [list(c) for c in facts(GitTree(git, base)).verify_commands]
+    refuse_unjudgeable(tasks, verifies=bool(verify), model_reviews=False)
+    agents = {task.id: candidates(task, config, request, tasks) for task in tasks}
+    refuse_missing_agents(agents)
+    return Plan(request, settings, repository, base, config, tasks, verify, agents)
+
+
+def refuse_bad_numbers(request: Request) -> None:
+    for flag, value in (("--rounds", request.rounds), ("--leaves", request.leaves)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{flag} {value}: must be at least 1")
+    if request.handoff_timeout_s is not None and not 0 < request.handoff_timeout_s < float("inf"):
+        raise ConfigError(f"--handoff-timeout {request.handoff_timeout_s:g}: must be a positive number of seconds")
+
+
+def refuse_state_inside(repository: Repository, settings: Settings) -> None:
+    """Working trees inside the repository would show up in it, and git would find the wrong one of two."""
+    inside, outer = os.path.realpath(settings.worktrees_dir), os.path.realpath(repository.path)
+    if os.path.commonpath([inside, outer]) == outer:
+        raise ConfigError(
+            f"SCHOOL_WORKTREES_DIR={settings.worktrees_dir} lies inside the repository {repository.path}: "
+            "choose a directory outside it"
+        )
+
+
+def configuration(git: Git, base: str, settings: Settings, request: Request) -> ProjectConfig:
+    """``school.toml`` of the base commit over HERMES_HOME's over the defaults; flags over all."""
+    overrides: dict[str, Any] = {}
+    if request.leaves is not None:
+        overrides["limits"] = {"leaves": request.leaves}
+    if request.sandbox:
+        overrides["sandbox"] = {"mode": request.sandbox}
+    return load_config(_file_at(git, base, FILE_NAME), _home_text(settings), overrides)
+
+
+def _file_at(git: Git, commit: str, name: str) -> str | None:
+    if not git.ok("cat-file", "-e", f"{commit}:{name}"):
+        return None
+    raw = git.run("cat-file", "blob", f"{commit}:{name}", limit_bytes=CONFIG_BYTES_MAX).stdout
+    return _text(raw, f"{name} at {commit[:12]}")
+
+
+def _home_text(settings: Settings) -> str | None:
+    path = settings.hermes_home / FILE_NAME
+    try:
+        return _text(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise MachineError(f"{settings.hermes_home}: not a directory") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _text(raw: bytes, name: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: not UTF-8 at byte {error.start}") from None
+
+
+def refuse_missing_sandbox(config: ProjectConfig) -> None:
+    if config.sandbox.mode == "require":
+        raise MachineError(
+            "confinement is required (--sandbox require), and is not available in this version; "
+            "--sandbox off runs agents unconfined"
+        )
+
+
+# --- tasks --------------------------------------------------------------------------------------------------
+
+
+def read_tasks(request: Request, repository: Repository, config: ProjectConfig) -> TaskFile:
+    """The task file, or the one task of ``--task``; what is wrong names file and line, or the flag."""
+    agents = [*config.agents, *registry.BUILT_IN]
+    known = {"agents": agents, "chores": chores.CHORES.keys(), "prefix": config.delivery.prefix}
+    if request.task:
+        return single_task(
+            request.task,
+            role=request.role or None,
+            domain=request.domain or None,
+            difficulty=request.difficulty or None,
+            agent=request.agent or None,
+            run=request.run or None,
+            chore=request.chore or None,
+            accept=request.accept,
+            check=request.check,
+            **known,
+        )
+    path = Path(request.tasks) if request.tasks else repository.path / TASKS_FILE
+    if not request.tasks and not path.is_file():
+        raise TaskFileError(
+            f"{path}: no such file, and no --tasks or --task was given; "
+            "`conductor.py init` writes one to begin with, `conductor.py demo` shows how it goes"
+        )
+    if request.agent and request.agent not in agents:
+        raise ConfigError(f"--agent: {request.agent!r} is no known agent ({', '.join(agents)})")
+    return load_tasks(path, **known)
+
+
+# --- agents -------------------------------------------------------------------------------------------------
+
+
+def candidates(task: Task, config: ProjectConfig, request: Request, tasks: TaskFile) -> list[AgentSpec]:
+    """Who may do *task*, in the order of the configuration; scores choose among several."""
+    if task.run:
+        return [registry.for_run(task.run)]
+    if task.chore:
+        return [registry.for_chore(task.chore, task.allow)]
+    role = config.roles.get(task.student_role)
+    names = [task.agent] if task.agent else [request.agent] if request.agent else role.agents if role else []
+    if not names:
+        raise TaskFileError(
+            f"{tasks.where(task.id)}: nobody is to do it: give it `run`, `chore` or `agent`, "
+            f"or name agents in [roles.{task.student_role}] of school.toml"
+        )
+    return [registry.resolve(name, config) for name in names]
+
+
+def refuse_missing_agents(agents: Mapping[str, list[AgentSpec]]) -> None:
+    """A task must have at least one agent that is installed here."""
+    for task_id, specs in agents.items():
+        missing = [why for spec in specs if (why := registry.missing(spec))]
+        if len(missing) == len(specs):
+            raise MachineError(f"task {task_id}: {'; '.join(missing)}")

@@ -1,0 +1,170 @@
+"""What a user does to the school between runs: clean up, retry a task, get work back, stop.
+
+Each command that writes holds the repository as a run does (HeldError, exit 4, when one is at work). All of them can
+be done twice. Nothing that an agent wrote is removed before it is in a commit.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import bookbag
+from school.contracts import TEACHER_ROLES
+from school.errors import ConfigError, MachineError
+from school.settings import Settings
+from school.supervisor.board import Bag, bag_of
+from school.supervisor.closing import Closing, Deliver
+from school.supervisor.opening import hold
+from school.system import clock, files, locks, processes
+from school.system.markers import signal_exactly
+from school.tasks import TaskLedger
+from school.worktrees import Repository, SchoolClone, clone_for, inspect_repository, publish, reap
+from school.worktrees.salvage import salvage
+
+STOP_WAIT_S: Final = 90.0
+
+Row = dict[str, Any]
+
+
+def clean_worktrees(repo: Path, settings: Settings, *, dry_run: bool) -> list[Row]:
+    """Remove what dead runs left; a tree whose leaf died unsaved is salvaged first, a living one left alone."""
+    repository = inspect_repository(repo)
+    with hold(repository, settings, "clean-worktrees"):
+        if not dry_run:
+            _salvage_dead(repository, settings)
+        live = {bead for bead in bookbag.list_bookbags() if _needs_its_tree(bead, settings)}
+        return reap(settings, repo_key=repository.key, dry_run=dry_run, live=live.__contains__)
+
+
+def _salvage_dead(repository: Repository, settings: Settings) -> None:
+    for bead, bag in bookbag.Shelf().scan().items():
+        if bag.get("repo_key") == repository.key and bag.get("status") == "running":
+            salvage(bead, reason="conductor_died", settings=settings)
+
+
+def _needs_its_tree(bead: str, settings: Settings) -> bool:
+    """A bead whose leaf is at work; a dead one's work is in a commit by now."""
+    bag = bag_of(bead)
+    if bag is None or bag.get("status") != "running":
+        return False
+    return locks.held_elsewhere(settings.processes_dir / f"{bead}.leaf.lock")
+
+
+def retry(task_id: str, repo: Path, settings: Settings) -> Row:
+    """Let the attempts of *task_id* begin again; a blocked bead of it goes to the archive."""
+    repository = inspect_repository(repo)
+    with hold(repository, settings, f"retry {task_id}"):
+        ledger = TaskLedger(settings, repository.key)
+        records = ledger.retry(task_id)
+        closed = [bag["bead"] for bag in _blocked_of(task_id, repository) if _close(bag, repository, settings, ledger)]
+    return {"task_id": task_id, "records": len(records), "archived": closed}
+
+
+def _blocked_of(task_id: str, repository: Repository) -> list[Bag]:
+    return [
+        bag
+        for bag in bookbag.Shelf().scan().values()
+        if bag.get("repo_key") == repository.key
+        and bag.get("task_id") == task_id
+        and bookbag.bookbag_state(bag) == "BLOCKED"
+    ]
+
+
+def _close(bag: Bag, repository: Repository, settings: Settings, ledger: TaskLedger) -> bool:
+    clone = clone_for(bag, settings=settings)
+    return Closing(settings, repository, clone, _nothing_to_deliver, ledger, lambda _: None).close(bag)
+
+
+def _nothing_to_deliver(bag: Bag, repository: Repository, clone: SchoolClone) -> Mapping[str, str]:
+    raise AssertionError(f"{bag['bead']}: a blocked bead is not accepted")
+
+
+def recover(beads: Iterable[str], repo: Path, settings: Settings) -> list[Row]:
+    """Bring the work of *beads* (none: of every bead of this repository) into it, and say where it is."""
+    repository = inspect_repository(repo)
+    with hold(repository, settings, "recover"):
+        wanted = list(beads)
+        for bead in wanted:
+            if bag_of(bookbag.check_bead(bead)) is None:
+                raise ConfigError(f"recover {bead}: there is no such bead")
+        return [_recovered(bead, repository, settings) for bead in wanted or _all_of(repository)]
+
+
+def _all_of(repository: Repository) -> list[str]:
+    every = [*bookbag.list_bookbags(archived=True), *bookbag.list_bookbags()]
+    return [bead for bead in dict.fromkeys(every) if (bag_of(bead) or {}).get("repo_key") == repository.key]
+
+
+def _recovered(bead: str, repository: Repository, settings: Settings) -> Row:
+    bag = bag_of(bead) or {}
+    if bag.get("repo_key") != repository.key:
+        raise ConfigError(f"recover {bead}: it belongs to {bag.get('repo')}, not to {repository.path}")
+    if bag.get("status") == "running":
+        bag = salvage(bead, reason="conductor_died", settings=settings) or bag
+    row = {"bead": bead, "task_id": bag.get("task_id", ""), "ref": "", "commit": "", "detail": bag.get("summary", "")}
+    commit = bag.get("head_commit")
+    if bag.get("status") == "running":
+        return {**row, "detail": "its student is at work"}
+    if not commit or commit == bag.get("base_commit"):
+        return {**row, "detail": row["detail"] or "it changed nothing"}
+    ref = f"refs/school/{bead}"
+    publish(clone_for(bag, settings=settings), repository, commit, ref)
+    return {**row, "ref": ref, "commit": commit, "detail": f"git -C {repository.path} switch -c {bead} {ref}"}
+
+
+# --- stop ---------------------------------------------------------------------------------------------------
+
+
+def stop(repo: Path, settings: Settings) -> list[Row]:
+    """End the conductor of this repository, and the teachers unless another conductor needs them.
+
+    Only a process whose identity is proven is signalled; each is waited for within a bound.
+    """
+    repository = inspect_repository(repo)
+    conductors = {path.stem: owner for path, owner in _present(settings, "conductor")}
+    mine = f"conductor-{repository.key}"
+    rows = [_end(mine, conductors[mine])] if mine in conductors else []
+    if not (conductors.keys() - {mine}):
+        rows += [_end(f"teacher-{role}", owner) for role in TEACHER_ROLES if (owner := _teacher(role, settings))]
+    return rows
+
+
+def _present(settings: Settings, kind: str) -> list[tuple[Path, locks.Owner]]:
+    found = []
+    for path in sorted(settings.processes_dir.glob(f"{kind}-*.json")):
+        owner = processes.owner_of(_record(path))
+        if owner is not None and processes.alive(owner):
+            found.append((path, owner))
+    return found
+
+
+def _teacher(role: str, settings: Settings) -> locks.Owner | None:
+    """The living holder of *role*; None where nobody is."""
+    if not locks.held_elsewhere(settings.teachers_dir / f"{role}.lock"):
+        return None
+    owner = processes.owner_of(_record(settings.teachers_dir / f"{role}.json"))
+    return owner if owner is not None and processes.alive(owner) else None
+
+
+def _record(path: Path) -> Mapping[str, Any]:
+    try:
+        record = files.read_json(path)
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _end(name: str, owner: locks.Owner) -> Row:
+    if not processes.alive(owner):
+        return {"process": name, "pid": owner.pid, "action": "gone"}
+    signal_exactly(owner.pid, owner.start, signal.SIGTERM)
+    deadline = clock.monotonic() + STOP_WAIT_S
+    waiting = clock.SystemClock()
+    while processes.alive(owner) and clock.monotonic() < deadline:
+        waiting.sleep(0.05)
+    if processes.alive(owner):
+        raise MachineError(f"{name}: process {owner.pid} has not ended within {STOP_WAIT_S:g} s of SIGTERM")
+    return {"process": name, "pid": owner.pid, "action": "stopped"}
