@@ -1,0 +1,128 @@
+"""One teacher's worktree, moved between commits and cleaned, whatever the code that ran in it did to it.
+
+``Place.find(worktree, scratch)`` learns once, before any foreign code has run, where the worktree's git directory
+is; from then on that is explicit, with an index of its own in *scratch*. So neither a rewritten ``.git`` file nor
+``assume-unchanged`` bits in the worktree's index can keep a file from being put back. ``go(commit)`` brings the tree
+to a commit and removes everything that is not of it, but for ``keep``; ``settle(commit)`` does so for the last time
+and leaves the worktree's own index and ``.git`` file as they should be.
+
+Errors: WorktreeError where it is no worktree, or is not what it should be afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from school.errors import GitError, WorktreeError
+from school.system import files
+from school.system.git import Git
+
+COPY_BYTES_MAX: Final = 16 * 1024 * 1024
+_TIMEOUT_S: Final = 600.0
+
+
+@dataclass(slots=True)
+class Place:
+    """A linked worktree and the git directory behind it. ``copies`` are put into the tree at every move."""
+
+    worktree: Path
+    git_dir: Path
+    dot_git: bytes
+    index: Path
+    keep: Sequence[str] = ()
+    copies: Mapping[str, tuple[bytes, int]] = field(default_factory=dict)
+
+    @classmethod
+    def find(cls, worktree: Path, scratch: Path) -> Place:
+        """The place at *worktree*; its private index will lie in *scratch*."""
+        dot_git = worktree / ".git"
+        try:
+            content = dot_git.read_bytes()
+            named = content.decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
+            git_dir = Path(os.path.realpath(worktree / named))
+            back = Path((git_dir / "gitdir").read_text("utf-8", "surrogateescape").strip())
+        except OSError as cause:
+            raise WorktreeError(f"{worktree}: not a linked git worktree: {cause}") from cause
+        if os.path.realpath(back) != os.path.realpath(dot_git):
+            raise WorktreeError(f"{worktree}: its git directory {git_dir} belongs to {back.parent}")
+        files.ensure_dir(scratch)
+        return cls(worktree, git_dir, content, scratch / "place.index")
+
+    @property
+    def git(self) -> Git:
+        """Git on this worktree with the private index."""
+        return Git(git_dir=self.git_dir, work_tree=self.worktree, index=self.index)
+
+    def go(self, commit: str) -> None:
+        """The tree exactly as *commit* has it, nothing beside it but what is kept and copied."""
+        git = self.git
+        (self.git_dir / "index.lock").unlink(missing_ok=True)
+        # Detached first: a test may have checked out a branch here, and a reset would move that.
+        git.run("update-ref", "--no-deref", "HEAD", commit)
+        self._reset(git, commit)
+        self._clean(git)
+        for name, (content, mode) in self.copies.items():
+            target = self.worktree / name
+            if not target.exists():
+                files.write_atomic(target, content, mode=mode)
+
+    def _reset(self, git: Git, commit: str) -> None:
+        try:
+            git.run("reset", "--hard", "--quiet", commit, timeout_s=_TIMEOUT_S)
+        except GitError:
+            # A directory without permissions, or one where a file belongs; once cleared, it has to work.
+            self._clear()
+            git.run("reset", "--hard", "--quiet", commit, timeout_s=_TIMEOUT_S)
+        if git.run("diff-files", "--quiet", check=False, timeout_s=_TIMEOUT_S).returncode != 0:
+            raise WorktreeError(f"{self.worktree}: cannot be brought to {commit}")
+
+    def _clear(self) -> None:
+        for entry in self.worktree.iterdir():
+            if entry.name != ".git" and entry.name not in {name.split("/")[0] for name in self.keep}:
+                entry.unlink() if entry.is_symlink() else files.remove_tree(entry)
+        self.index.unlink(missing_ok=True)
+
+    def _clean(self, git: Git) -> None:
+        kept = [word for name in self.keep for word in ("-e", f"/{name}")]
+        done = git.run("clean", "-ffdxq", *kept, check=False, timeout_s=_TIMEOUT_S)
+        if done.returncode == 0:
+            return
+        for name in self.strangers():
+            path = self.worktree / name
+            path.unlink() if path.is_symlink() else files.remove_tree(path)
+
+    def strangers(self, but: Sequence[str] = ()) -> list[str]:
+        """What lies in the tree that is neither of its commit nor kept, nor named like one of *but*; folders as one."""
+        kept = [*(f"--exclude=/{name}" for name in self.keep), *(f"--exclude={glob}" for glob in but)]
+        raw = self.git.run("ls-files", "--others", "--directory", "-z", *kept).stdout
+        return [os.fsdecode(name).rstrip("/") for name in raw.split(b"\0") if name]
+
+    def settle(self, commit: str) -> None:
+        """Leave the worktree clean at *commit*, with its own index and ``.git`` file."""
+        self.go(commit)
+        dot_git = self.worktree / ".git"
+        if dot_git.is_symlink() or not dot_git.is_file() or dot_git.read_bytes() != self.dot_git:
+            if dot_git.is_dir() and not dot_git.is_symlink():
+                files.remove_tree(dot_git)
+            files.write_atomic(dot_git, self.dot_git, mode=0o644)
+        temporary = self.git_dir / f"index.school-{os.getpid()}"
+        shutil.copyfile(self.index, temporary)
+        temporary.replace(self.git_dir / "index")
+
+
+def copies_from(repository: Path, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
+    """Files such as ``.env`` that checks need and git does not have: content and mode, from the user's repository."""
+    found: dict[str, tuple[bytes, int]] = {}
+    root = Path(os.path.realpath(repository))
+    for name in names:
+        path = root / name
+        if path.is_symlink() or not path.is_file() or not Path(os.path.realpath(path)).is_relative_to(root):
+            continue
+        if path.stat().st_size <= COPY_BYTES_MAX:
+            found[name] = (path.read_bytes(), path.stat().st_mode & 0o777)
+    return found

@@ -1,0 +1,232 @@
+"""Whether the test commands see this tree at all, and whether they notice that a changed file cannot load.
+
+``sees_tree(bench, baselines) -> Sight``: at base, every source file unloadable, some test command must fail that passes
+otherwise; where it names its tests, one that lies in a test file. Once per environment, base tree and commands, and
+kept like a baseline. If nothing notices, the tests look at another tree (an installed copy, the user's own
+checkout) or at none (``true``), and a pass of theirs shows nothing.
+
+``unnoticed(bench, baselines, paths) -> Noticed``: at head, with changed files unloadable: all at once first, since
+that answers most cases, then each alone, within a budget; whatever was not tried is named, never assumed.
+
+What it does not promise: that a test which notices also *checks* what the file does.
+Errors: SetupFailedError, WorktreeError, MachineError of ``spoil``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import Field
+
+from school.contracts import Receipt, Record
+from school.guarded import is_source, is_test
+from school.system import clock, files
+from school.verification import commands as argvs
+from school.verification.baselines import Baseline, Baselines, limit_s
+from school.verification.bench import Bench
+from school.verification.runner import CheckRun
+from school.verification.spoil import spoil, spoilable
+
+SINGLE_PROBES_MAX: Final = 24
+PROBE_BUDGET_S: Final = 300.0
+# So few tests may fail by chance; then the answer is asked for twice.
+FEW: Final = 2
+
+How = Literal["load", "parse"]
+
+
+class Sight(Record):
+    """Whether the commands saw the tree at base. ``unknown`` says why that could not be asked; ``only_lint`` that no
+    test command is declared, and what reads the sources had to do.
+    """
+
+    seen: bool = False
+    unknown: str = ""
+    only_lint: bool = False
+    receipts: list[Receipt] = Field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Noticed:
+    """Changed files that no test command noticed, those of unknown languages, and those there was no time for."""
+
+    unnoticed: list[str] = field(default_factory=list)
+    no_spoiler: list[str] = field(default_factory=list)
+    not_tried: list[str] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    cancelled: bool = False
+
+
+def sources(paths: Sequence[str], commands: Sequence[Sequence[str]]) -> list[str]:
+    """The source files that can be spoiled: not tests or configuration, and nothing that a command itself names."""
+    named = {word.removeprefix("./") for argv in commands for word in argv}
+    return [path for path in paths if is_source(path) and spoilable(path) and path not in named]
+
+
+def _is_of_tests(name: str, modules: frozenset[str]) -> bool:
+    """Whether a test's id lies in a test file: a doctest in a source file fails for itself alone."""
+    return any(name.startswith((f"{module}.", f"{module}::")) for module in modules)
+
+
+def _test_modules(tracked: Sequence[str]) -> frozenset[str]:
+    found = set()
+    for path in tracked:
+        if is_test(path) and path.endswith(".py"):
+            parts = path.removesuffix(".py").split("/")
+            found |= {".".join(parts[start:]) for start in range(len(parts))}
+    return frozenset(found)
+
+
+def lost(base: Baseline, spoiled: CheckRun, modules: frozenset[str]) -> set[str]:
+    """What passes at base and not with the sources spoiled; of tests in test files where there are any."""
+    if spoiled.outcome == "not_run":
+        return set()
+    after = spoiled.tests_by_name or {}
+    if base.tests is None or spoiled.tests_by_name is None:
+        return set() if spoiled.outcome == "passed" else base.passed - set(base.unsteady)
+    steady = base.passed - set(base.unsteady)
+    ours = {name for name in steady if _is_of_tests(name, modules)} or steady
+    return {name for name in ours if after.get(name) != "passed"}
+
+
+# --- does anything see this tree --------------------------------------------------------------------------
+
+
+def _path(bench: Bench, commands: Sequence[Sequence[str]]) -> Path:
+    what = [bench.tree("base"), list(commands), bench.environment.fingerprint("base")]
+    digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:40]
+    return bench.context.baselines / f"base-{digest}-sight.json"
+
+
+def sees_tree(bench: Bench, baselines: Baselines) -> Sight:
+    """The kept answer for this environment and base, or a new one."""
+    path = _path(bench, baselines.commands)
+    try:
+        kept = files.read_json(path)
+        if kept is not None:
+            return Sight.model_validate(kept)
+    except ValueError:
+        path.unlink(missing_ok=True)
+    sight = _look(bench, baselines)
+    if not sight.unknown:
+        files.ensure_dir(bench.context.baselines)
+        files.write_json(path, sight.model_dump(mode="json"))
+    return sight
+
+
+def _look(bench: Bench, baselines: Baselines) -> Sight:
+    pairs = list(zip(baselines.commands, baselines.found, strict=True))
+    tests = [pair for pair in pairs if argvs.kind_of(pair[0]) == "test"]
+    only_lint = not tests
+    asked = [baseline for _, baseline in tests or pairs if baseline.passed]
+    if not asked:
+        return Sight(unknown="nothing passes at base, so nothing can be seen to fail", only_lint=only_lint)
+    tracked = sorted(bench.environment.tracked("base"))
+    paths = sources(tracked, baselines.commands)
+    if not paths:
+        return Sight(unknown="no source file of a language with a known spoiler", only_lint=only_lint)
+    modules = _test_modules(tracked)
+    how: How = "parse" if only_lint else "load"
+    first = _spoiled(bench, baselines, "base", paths, how)
+    if first is None:
+        return Sight(unknown="cancelled")
+    names = _lost_names(asked, first, modules)
+    if 0 < len(names) <= FEW and sum(len(baseline.passed) for baseline in asked) > FEW:
+        second = _spoiled(bench, baselines, "base", paths, how)
+        names &= _lost_names(asked, second or [], modules)
+    receipts = [Receipt.model_validate(run.model_dump()) for run in first]
+    return Sight(seen=bool(names), only_lint=only_lint, receipts=receipts)
+
+
+def _lost_names(asked: Sequence[Baseline], runs: Sequence[CheckRun], modules: frozenset[str]) -> set[str]:
+    by_argv = {tuple(run.argv): run for run in runs}
+    names: set[str] = set()
+    for baseline in asked:
+        run = by_argv.get(tuple(baseline.receipt.argv))
+        if run is not None:
+            names |= {f"{' '.join(run.argv)}: {name}" for name in lost(baseline, run, modules)}
+    return names
+
+
+def _spoiled(
+    bench: Bench,
+    baselines: Baselines,
+    side: Literal["base", "head"],
+    paths: Sequence[str],
+    how: How,
+    *,
+    fail_fast: bool = False,
+) -> list[CheckRun] | None:
+    """Every command in order with *paths* spoiled at *side*; None when cancelled."""
+    bench.go(side)
+    runs = []
+    with spoil(bench.context.worktree, paths, how):
+        for argv, baseline in zip(baselines.commands, baselines.found, strict=True):
+            timeout_s = limit_s(baseline, bench.terms.verify_timeout_s)
+            run = bench.run(argv, timeout_s=timeout_s, check="wrong_tree", fail_fast=fail_fast)
+            if run.cancelled:
+                return None
+            runs.append(run)
+            if fail_fast and argvs.kind_of(argv) == "test" and baseline.green and run.outcome != "passed":
+                break
+    return runs
+
+
+# --- is a changed file exercised --------------------------------------------------------------------------
+
+
+def unnoticed(bench: Bench, baselines: Baselines, paths: Sequence[str]) -> Noticed:
+    """Which of *paths* (present at head) no test command notices when they cannot load."""
+    named = {word.removeprefix("./") for argv in baselines.commands for word in argv}
+    wanted = [path for path in paths if is_source(path) and path not in named]
+    result = Noticed(no_spoiler=[path for path in wanted if not spoilable(path)])
+    probed = [path for path in wanted if spoilable(path)]
+    if not probed:
+        return result
+    together = _notices(bench, baselines, probed, result)
+    if together is None or result.cancelled:
+        return result
+    if not together:
+        result.unnoticed = probed
+        return result
+    return result if len(probed) == 1 else _one_by_one(bench, baselines, probed, result)
+
+
+def _one_by_one(bench: Bench, baselines: Baselines, paths: Sequence[str], result: Noticed) -> Noticed:
+    deadline = clock.monotonic() + PROBE_BUDGET_S
+    for index, path in enumerate(paths):
+        if index >= SINGLE_PROBES_MAX or clock.monotonic() >= deadline:
+            result.not_tried = list(paths[index:])
+            break
+        seen = _notices(bench, baselines, [path], result)
+        if result.cancelled:
+            break
+        if not seen:
+            result.unnoticed.append(path)
+    return result
+
+
+def _notices(bench: Bench, baselines: Baselines, paths: Sequence[str], result: Noticed) -> bool | None:
+    """Whether any test command does worse at head with *paths* unloadable than at base; None when cancelled."""
+    tests = [baseline for baseline in baselines.found if argvs.kind_of(baseline.receipt.argv) == "test"]
+    green = all(baseline.green for baseline in tests)
+    runs = _spoiled(bench, baselines, "head", paths, "load", fail_fast=green)
+    if runs is None:
+        result.cancelled = True
+        return None
+    result.receipts += [Receipt.model_validate(run.model_dump()) for run in runs]
+    by_argv = {tuple(run.argv): run for run in runs}
+    for baseline in tests:
+        run = by_argv.get(tuple(baseline.receipt.argv))
+        if run is None:
+            continue
+        if baseline.green and run.outcome not in ("passed", "not_run"):
+            return True
+        if not baseline.green and lost(baseline, run, frozenset()):
+            return True
+    return False
