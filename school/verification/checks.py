@@ -1,4 +1,4 @@
-"""What a teacher calls: ``verification`` and ``wrong_tree``, each a ``contracts.Check``; ``CHECKS`` is both, in order.
+"""What a teacher calls: ``verification`` and ``wrong_tree``, each a ``contracts.Check``; ``for_role`` lists them.
 
 ``verification`` measures base (and whether the tests see this tree there) *before* any code of head has run, then sets
 head against base. ``wrong_tree`` turns the second answer into findings, and asks at head which changed files no test
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from school.contracts import Check, CheckContext, CheckResult, Finding, Severity, bounded
+from school.contracts import Check, CheckContext, CheckResult, Finding, Severity, TeacherRole, bounded
 from school.verification.baselines import Baselines
 from school.verification.bench import Bench
 from school.verification.compare import against_base
@@ -159,4 +159,8 @@ def _wrong_tree() -> Finding:
 
 verification: Final = Verification()
 wrong_tree: Final = WrongTree()
-CHECKS: Final[tuple[Check, ...]] = (verification, wrong_tree)
+
+
+def for_role(role: TeacherRole) -> list[Check]:
+    """The checks of this room that a teacher of *role* runs, in their order."""
+    return [verification, wrong_tree] if role == "cto" else []

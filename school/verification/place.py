@@ -56,7 +56,9 @@ class Place:
     @property
     def git(self) -> Git:
         """Git on this worktree with the private index."""
-        return Git(git_dir=self.git_dir, work_tree=self.worktree, index=self.index)
+        return Git(
+            git_dir=self.git_dir, work_tree=self.worktree, index=self.index, config={"core.bare": "false"}
+        )
 
     def go(self, commit: str) -> None:
         """The tree exactly as *commit* has it, nothing beside it but what is kept and copied."""

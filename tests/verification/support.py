@@ -1,0 +1,116 @@
+"""A bead to judge: a repository, its bare clone, a teacher's worktree on it, and the context of a check."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from school.contracts import CheckContext, CheckResult, Terms
+from school.verification import checks
+from school.verification.environment import variables
+from tests.support import git, write_tree
+
+PYTHON = str(Path(sys.executable).resolve(strict=False))
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts="]
+UNITTEST = [sys.executable, "-m", "unittest", "discover"]
+
+Files = Mapping[str, str | None]
+
+PACKAGE = {
+    "calc/__init__.py": "from calc.core import add\n",
+    "calc/core.py": "def add(a, b):\n    return a + b\n",
+    "calc/unused.py": "VALUE = 1\n",
+    "tests/test_core.py": (
+        "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n\n\n"
+        "def test_zero():\n    assert add(0, 0) == 0\n"
+    ),
+}
+
+
+class Case:
+    """One repository with a teacher's worktree; ``bead(files)`` makes a head and the context to judge it in."""
+
+    def __init__(self, root: Path, base: Mapping[str, str]) -> None:
+        self.root = root
+        self.repo = root / "repo"
+        self.repo.mkdir(parents=True)
+        git(self.repo, "init", "-q")
+        self.base = self.commit(base, "base")
+        self.clone = root / "clone.git"
+        self.worktree = root / "worktrees" / "teacher-cto"
+        self.count = 0
+
+    def commit(self, files: Files, message: str) -> str:
+        write_tree(self.repo, {name: text for name, text in files.items() if text is not None})
+        for name, text in files.items():
+            if text is None:
+                (self.repo / name).unlink()
+        git(self.repo, "add", "-A")
+        git(self.repo, "commit", "-q", "--allow-empty", "-m", message)
+        return git(self.repo, "rev-parse", "HEAD")
+
+    def head(self, files: Files) -> str:
+        git(self.repo, "checkout", "-q", "--detach", self.base)
+        return self.commit(files, "head")
+
+    def stand(self, commit: str) -> None:
+        if not self.clone.exists():
+            git(self.root, "clone", "-q", "--bare", str(self.repo), str(self.clone))
+            git(self.clone, "worktree", "add", "-q", "--detach", str(self.worktree), self.base)
+        git(self.clone, "fetch", "-q", str(self.repo), commit)
+        git(self.worktree, "checkout", "-q", "-f", "--detach", commit)
+
+    def context(
+        self,
+        files: Files,
+        verify: Sequence[Sequence[str]] = (PYTEST,),
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        acceptance: Sequence[Mapping[str, Any]] = (),
+        **terms: object,
+    ) -> CheckContext:
+        head = self.head(files)
+        self.stand(head)
+        self.count += 1
+        given = Terms(verify=[list(argv) for argv in verify], **terms)  # type: ignore[arg-type]
+        tmpdir = self.root / "scratch" / "tmp"
+        tmpdir.mkdir(parents=True, exist_ok=True)
+        bag = {
+            "bead": f"coder-python-coding-{self.count:08d}",
+            "repo": str(self.repo),
+            "base_commit": self.base,
+            "head_commit": head,
+            "terms": given.model_dump(),
+            "acceptance": list(acceptance),
+        }
+        return CheckContext(
+            bag=bag,
+            role="cto",
+            worktree=self.worktree,
+            clone=self.clone,
+            scratch=self.root / "scratch",
+            baselines=self.root / "baselines" / "cto",
+            environment="",
+            env=variables(self.worktree, given, tmpdir),
+            progress=lambda _: None,
+            cancelled=cancelled,
+        )
+
+    def verification(self, files: Files, *args: Any, **terms: Any) -> CheckResult:
+        return checks.verification(self.context(files, *args, **terms))
+
+    def wrong_tree(self, files: Files, *args: Any, **terms: Any) -> CheckResult:
+        return checks.wrong_tree(self.context(files, *args, **terms))
+
+    def is_clean_at(self, commit: str) -> bool:
+        return (
+            git(self.worktree, "rev-parse", "HEAD") == commit
+            and git(self.worktree, "status", "--porcelain", "--ignored") == ""
+        )
+
+
+def classes(result: CheckResult) -> dict[str, str]:
+    """Each finding's class with its severity."""
+    return {finding.issue_class: finding.severity for finding in result.findings}
