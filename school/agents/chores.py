@@ -95,10 +95,9 @@ CHORES: Final[dict[str, Chore]] = {
 
 def argv_of(name: str, allow: Sequence[str] = ()) -> list[str]:
     """The command line that does this chore in the current folder. ``-I``: nothing in that folder is imported."""
-    argv = [sys.executable, "-I", "-B", str(Path(__file__).resolve()), name]
-    for glob in allow:
-        argv += ["--allow", glob]
-    return argv
+    # In one word each: a glob may begin with a hyphen or an exclamation mark.
+    globs = [f"--allow={glob}" for glob in allow]
+    return [sys.executable, "-I", "-B", str(Path(__file__).resolve()), name, *globs]
 
 
 def tool_path(tool: str) -> Path | None:

@@ -1,8 +1,9 @@
 """What a working tree needs before its agent starts: ``[setup] copy_files`` and ``[setup] commands``.
 
 ``prepare(workspace, terms, ...)`` copies the named files from the user's working tree and runs the commands in the
-worktree, in order, until one fails. Nothing that it makes may become part of the change: a copied file must be one
-that git ignores there, and set-up commands may leave nothing behind that git would keep.
+worktree, in order, until one fails. Nothing that it makes may become part of the change: a copied file must not be
+one that git tracks there, and set-up commands may leave nothing behind that git would keep, but for what ``[setup]
+keep`` names.
 
 Errors: SetupFailed, with a sentence and the output of the command; MachineError where our own files cannot be
 written. Returns notes about what was odd but no failure (a file to copy that is not there).
@@ -51,7 +52,7 @@ def prepare(
         if cancelled():
             return notes
     if terms.setup:
-        _refuse_leftovers(workspace)
+        _refuse_leftovers(workspace, terms)
     return notes
 
 
@@ -68,10 +69,9 @@ def _copy(workspace: Workspace, name: str) -> str:
         return f"[setup] copy_files: there is no {source}"
     if source.stat().st_size > COPY_BYTES_MAX:
         raise SetupFailed(f"[setup] copy_files: {name} is larger than {COPY_BYTES_MAX} bytes")
-    git = Git(workspace.git_dir, workspace.path)
-    if not git.ok("check-ignore", "-q", "--", name):
+    if Git(cwd=workspace.path).text("ls-files", "--", f":(literal){name}"):
         raise SetupFailed(
-            f"[setup] copy_files: git does not ignore {name}, so it would become part of the change"
+            f"[setup] copy_files: git tracks {name}, so its copy would become part of the change"
         )
     if not target.parent.resolve().is_relative_to(workspace.path.resolve()):
         raise SetupFailed(f"[setup] copy_files: {name} leads out of the working tree through a link")
@@ -111,13 +111,15 @@ def _output(finished: Finished) -> str:
     return bounded(finished.stdout.decode("utf-8", "backslashreplace"))
 
 
-def _refuse_leftovers(workspace: Workspace) -> None:
+def _refuse_leftovers(workspace: Workspace, terms: Terms) -> None:
     """What set-up leaves in view of git would be taken for the agent's work, and the agent blamed for it."""
-    git = Git(workspace.git_dir, workspace.path)
-    status = git.run("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal").stdout
+    kept = [f":(exclude,literal){name.rstrip('/')}" for name in (*terms.keep, *terms.copy_files)]
+    asked = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--", ":/", *kept)
+    status = Git(cwd=workspace.path).run(*asked).stdout
     names = [os.fsdecode(entry[3:]) for entry in status.split(b"\0") if entry]
     if names:
-        shown = ", ".join(names[:NAMES_SHOWN]) + (
-            f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        raise SetupFailed(
+            f"[setup] commands changed files that git keeps: {', '.join(names[:NAMES_SHOWN])}{more}; let .gitignore "
+            "or [setup] keep name them"
         )
-        raise SetupFailed(f"[setup] commands changed files that git keeps: {shown}; let .gitignore name them")

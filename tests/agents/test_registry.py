@@ -1,0 +1,129 @@
+"""A name becomes an agent that a leaf can start, or an error that says what is wrong and what there is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from school.agents import registry
+from school.agents.chores import CHORES
+from school.contracts import AgentConfig, ProjectConfig
+from school.errors import ConfigError
+
+
+def config(**agents: AgentConfig) -> ProjectConfig:
+    return ProjectConfig(agents=agents)
+
+
+def test_a_configured_agent_is_complete() -> None:
+    mine = AgentConfig(
+        argv=["my-agent", "--file", "{prompt_file}"],
+        prompt="file",
+        env=["MY_KEY"],
+        set_env={"MODE": "batch"},
+        model="m-1",
+        timeout_s=7.0,
+    )
+    spec = registry.resolve("mine", config(mine=mine))
+    assert spec.model_dump(exclude={"reason"}) == {
+        "name": "mine",
+        "kind": "command",
+        "model": "m-1",
+        "argv": ["my-agent", "--file", "{prompt_file}"],
+        "chore": "",
+        "prompt": "file",
+        "env": ["MY_KEY"],
+        "set_env": {"MODE": "batch"},
+        "timeout_s": 7.0,
+    }
+
+
+@pytest.mark.parametrize("name", registry.BUILT_IN)
+def test_the_deterministic_agents_are_always_there(name: str) -> None:
+    spec = registry.resolve(name, config())
+    assert (spec.kind, spec.prompt, spec.argv[0]) == ("command", "stdin", sys.executable)
+    assert Path(spec.argv[3]).name == "deterministic.py"
+    assert registry.missing(spec) == ""
+
+
+def test_an_unknown_agent_names_the_known() -> None:
+    with pytest.raises(
+        ConfigError, match=r"no agent is called 'nope'; there are mine, demo-good, .*demo-dier"
+    ):
+        registry.resolve("nope", config(mine=AgentConfig(argv=["x"])))
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        (AgentConfig(), r"\[agents.mine\] argv"),
+        (AgentConfig(argv=[""]), r"\[agents.mine\] argv"),
+        (AgentConfig(argv=["x"], prompt="file"), "holds {prompt_file}"),
+        (AgentConfig(argv=["x"], kind="acp"), 'kind = "acp"'),
+        (AgentConfig(argv=["x"], kind="model"), 'kind = "model"'),
+        (AgentConfig(argv=["x"], preset="codex"), 'preset = "codex"'),
+        (AgentConfig(argv=["x", "a\0b"]), "NUL"),
+        (AgentConfig(argv=["x"], env=["A=B"]), "'A=B' is no name"),
+        (AgentConfig(argv=["x"], set_env={"": "1"}), "'' is no name"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused(agent: AgentConfig, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        registry.resolve("mine", config(mine=agent))
+
+
+def test_a_chore_can_be_done_again_from_its_argv_alone() -> None:
+    spec = registry.for_chore("format", ["src/**", "!src/old/**"])
+    assert (spec.name, spec.kind, spec.chore, spec.prompt) == ("chore:format", "run", "format", "none")
+    assert spec.argv[1:3] == ["-I", "-B"]
+    assert spec.argv[4:] == ["format", "--allow=src/**", "--allow=!src/old/**"]
+
+
+def test_an_unknown_chore_names_the_known() -> None:
+    with pytest.raises(ConfigError, match="no chore is called 'tidy'; there are unused-imports, "):
+        registry.for_chore("tidy")
+
+
+def test_a_plain_command_keeps_its_words() -> None:
+    spec = registry.for_run(["/usr/bin/env", "X={prompt_file}", "ruff"])
+    assert (spec.name, spec.argv, spec.kind) == (
+        "run:env",
+        ["/usr/bin/env", "X={prompt_file}", "ruff"],
+        "run",
+    )
+
+
+@pytest.mark.parametrize("argv", [[], [""]])
+def test_an_empty_command_is_refused(argv: list[str]) -> None:
+    with pytest.raises(ConfigError, match="run: expected a program"):
+        registry.for_run(argv)
+
+
+def test_missing_says_what_the_machine_lacks() -> None:
+    assert registry.missing(registry.for_run(["no-such-program-anywhere"])) == (
+        "the agent run:no-such-program-anywhere needs no-such-program-anywhere, which is not on PATH"
+    )
+    assert registry.missing(registry.for_run(["python3"])) == ""
+    # A script of the repository is only there once the worktree is.
+    assert registry.missing(registry.for_run(["scripts/fix.sh"])) == ""
+
+
+def test_tools_of_this_project_are_found_behind_the_users_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert registry.missing(registry.for_run(["ruff", "check"])) == ""
+    assert registry.missing(registry.for_chore("format")) == ""
+
+
+def test_doctor_has_a_row_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = registry.available(
+        config(here=AgentConfig(argv=["python3"]), gone=AgentConfig(argv=["no-such"]), bad=AgentConfig())
+    )
+    by_name = {row["check"]: row for row in rows}
+    assert by_name["agent:here"] == {"check": "agent:here", "ok": True, "detail": "installed"}
+    assert (by_name["agent:gone"]["ok"], by_name["agent:bad"]["ok"]) == (None, False)
+    assert by_name["agent:demo-good"]["ok"] is True
+    assert {f"chore:{name}" for name in CHORES} <= set(by_name)
