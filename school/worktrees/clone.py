@@ -1,0 +1,347 @@
+"""The school clone: our own bare copy of the user's repository, written only by our code under its kernel lock.
+
+``SchoolClone.open`` makes it (aside, then renamed into place) or brings in the commits it lacks, by path, from the
+user's repository; ``clone_for`` finds one from a bag without looking at the user's repository at all. It shares no
+inode with the user's objects, borrows none, keeps shallow boundaries and object format, and never collects garbage:
+what a ref named once can always be found again.
+
+Trees are exact in it: no filter, line-ending or encoding conversion applies to any path (``EXACT_ATTRIBUTES``), so
+that what a snapshot stores and what a teacher checks out are the bytes that the agent left.
+
+Not promised: that commits arrive with signatures checked, or that tags made later are known here.
+Errors: ``WorktreeError`` when it cannot be made, is not what it should be, or is held too long; ``MachineError`` from
+below when the disk does not suffice.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from school import settings as school_settings
+from school.errors import GitError, WorktreeError
+from school.settings import Settings
+from school.system import files, log
+from school.system.git import Git
+from school.system.locks import KernelLock
+from school.worktrees import layout
+from school.worktrees.repository import Repository
+
+LOCK_TIMEOUT_S: Final = 600.0
+FETCH_TIMEOUT_S: Final = 3600.0
+BLOB_BYTES_MAX: Final = 64 * 1024 * 1024
+# `!` and not `-` for the encoding, because git dies on `-working-tree-encoding`; `!diff` so that no .gitattributes
+# of an agent's can make its source look like a binary file that no diff shows.
+EXACT_ATTRIBUTES: Final = "* -text !eol -ident -filter !working-tree-encoding !diff\n"
+# One pack or none: `index-pack` puts a whole pack in place, loose objects could be left half of a history.
+FETCH_CONFIG: Final[Mapping[str, str]] = {
+    "fetch.unpackLimit": "1",
+    "transfer.unpackLimit": "1",
+    "fetch.writeCommitGraph": "false",
+    "fetch.prune": "false",
+    "protocol.version": "2",
+}
+# Objects and refs of ours must outlive a power cut like any other record; both spellings, old git and new.
+DURABLE_CONFIG: Final[Mapping[str, str]] = {
+    "core.fsync": "committed,loose-object",
+    "core.fsyncObjectFiles": "true",
+}
+_CLONE_CONFIG: Final[Mapping[str, str]] = {
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "core.logAllRefUpdates": "false",
+    "core.hooksPath": "/dev/null",
+    "commit.gpgSign": "false",
+    "uploadpack.allowAnySHA1InWant": "true",
+}
+NAME: Final = "School"
+EMAIL: Final = "school@localhost"
+
+_log = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """All commits in one, pinned by nobody yet."""
+
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Which of the merged names does not fit, and the paths on which it does not."""
+
+    names: list[str]
+    paths: list[str]
+
+
+def identity(at: int, timezone: str = "+0000") -> dict[str, str]:
+    """The environment that makes a commit ours and its id a function of its content."""
+    date = f"{at} {timezone}"
+    return {
+        "GIT_AUTHOR_NAME": NAME,
+        "GIT_AUTHOR_EMAIL": EMAIL,
+        "GIT_AUTHOR_DATE": date,
+        "GIT_COMMITTER_NAME": NAME,
+        "GIT_COMMITTER_EMAIL": EMAIL,
+        "GIT_COMMITTER_DATE": date,
+    }
+
+
+class SchoolClone:
+    """One repository's clone. Reading needs no lock; what changes refs or the clone itself takes it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.git = Git(path)
+        self._durable = Git(path, config={**FETCH_CONFIG, **DURABLE_CONFIG})
+        self._lock = KernelLock(path.with_suffix(".lock"))
+        self._depth = 0
+
+    # --- finding and making -----------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls, repository: Repository, *, commits: Sequence[str] = (), settings: Settings | None = None
+    ) -> SchoolClone:
+        """The clone of *repository*, made if need be, holding *commits* (and HEAD's when none are named)."""
+        settings = settings or school_settings.current()
+        files.ensure_dir(settings.clones_dir)
+        clone = cls(layout.clone_path(settings, repository.key))
+        with clone.lock():
+            clone._sweep()
+            if not clone._usable(repository):
+                clone._make(repository)
+            clone._bring(repository, commits or [repository.head_commit])
+            clone._write_info(repository)
+        return clone
+
+    @classmethod
+    def at(cls, repo_key: str, *, settings: Settings | None = None) -> SchoolClone:
+        """The existing clone of *repo_key*; WorktreeError when there is none."""
+        path = layout.clone_path(settings or school_settings.current(), repo_key)
+        if not (path / "HEAD").is_file():
+            raise WorktreeError(f"{path}: there is no school clone of this repository")
+        return cls(path)
+
+    @contextmanager
+    def lock(self, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+        """Hold the clone's kernel lock; nested use by one object is fine. One object is for one thread."""
+        if self._depth == 0 and not self._lock.acquire(timeout_s):
+            raise WorktreeError(f"{self.path}: locked by another process for more than {timeout_s:g} s")
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self._lock.release()
+
+    def _aside(self) -> Path:
+        return self.path.with_suffix(".making")
+
+    def _sweep(self) -> None:
+        # Under the lock nobody else makes this clone: what is aside belongs to somebody who died making it.
+        if os.path.lexists(self._aside()):
+            files.remove_tree(self._aside())
+
+    def _usable(self, repository: Repository) -> bool:
+        if not os.path.lexists(self.path):
+            return False
+        asked = self.git.run("rev-parse", "--is-bare-repository", "--show-object-format", check=False)
+        if asked.stdout.decode().split() == ["true", repository.object_format]:
+            return True
+        kept = files.quarantine(self.path, self.path.parent / "broken")
+        _log.warning("clone.broken", path=str(self.path), kept=str(kept))
+        return False
+
+    def _make(self, repository: Repository) -> None:
+        aside = self._aside()
+        source = repository.common_dir
+        # Copying object files is quickest; it would keep borrowed objects borrowed, and cannot end at a shallow
+        # boundary, so such repositories are asked for their history instead.
+        borrowed = (source / "objects" / "info" / "alternates").exists()
+        how = ["--no-local"] if borrowed or repository.shallow else ["--no-hardlinks"]
+        run = Git(cwd=self.path.parent, config=FETCH_CONFIG).run
+        try:
+            run(
+                "clone",
+                "--quiet",
+                "--bare",
+                "--template=",
+                *how,
+                str(source),
+                str(aside),
+                timeout_s=FETCH_TIMEOUT_S,
+            )
+        except GitError as cause:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise WorktreeError(
+                f"{repository.path}: could not be cloned into {self.path}: {cause}"
+            ) from cause
+        made = Git(aside)
+        made.run("config", "--remove-section", "remote.origin", check=False)
+        for key, value in _CLONE_CONFIG.items():
+            made.run("config", key, value)
+        (aside / "info").mkdir(exist_ok=True)
+        (aside / "info" / "attributes").write_text(EXACT_ATTRIBUTES)
+        os.replace(aside, self.path)  # noqa: PTH105 - the rename is the commit point
+        files.fsync_dir(self.path.parent)
+        if not self._usable(repository):
+            raise WorktreeError(f"{self.path}: git said the clone was made, and it is not there")
+        _log.info("clone.made", path=str(self.path), repo=str(repository.path))
+
+    def _bring(self, repository: Repository, commits: Iterable[str]) -> None:
+        lacking = [commit for commit in commits if not self.has(commit)]
+        if not lacking:
+            return
+        self.fetch(repository.common_dir, lacking, shallow=repository.shallow)
+        for commit in lacking:
+            if not self.has(commit):
+                raise WorktreeError(
+                    f"{repository.path}: commit {commit} could not be brought into {self.path}"
+                )
+
+    def fetch(self, source: Path, commits: Sequence[str], *, shallow: bool = False) -> None:
+        """Bring *commits* and their history from the repository at *source*, without a ref."""
+        how = [
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-auto-maintenance",
+            "--no-recurse-submodules",
+        ]
+        try:
+            self._durable.run(
+                "fetch", *how, *(["--update-shallow"] if shallow else []), str(source), *commits,
+                timeout_s=FETCH_TIMEOUT_S,
+            )  # fmt: skip
+        except GitError as cause:
+            raise WorktreeError(f"{source}: {', '.join(commits)} could not be fetched: {cause}") from cause
+
+    def _write_info(self, repository: Repository) -> None:
+        """What the user's own ignore files hide in their repository is hidden here too."""
+        info = self.path / "info"
+        info.mkdir(exist_ok=True)
+        lines = [*layout.SCHOOL_IGNORES, *_user_ignores(repository)]
+        for name, text in (("exclude", "\n".join(lines) + "\n"), ("attributes", EXACT_ATTRIBUTES)):
+            target = info / name
+            data = text.encode("utf-8", "surrogateescape")
+            if not target.is_file() or target.read_bytes() != data:
+                files.write_atomic(target, data)
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    def has(self, commit: str) -> bool:
+        return self.git.ok("cat-file", "-e", f"{commit}^{{commit}}")
+
+    def ref(self, name: str) -> str:
+        """What *name* points to, or an empty string."""
+        asked = self.git.run("rev-parse", "--verify", "--quiet", name, check=False)
+        return asked.stdout.decode().strip()
+
+    def read_file(self, commit: str, path: str) -> bytes | None:
+        """The content of the file (or the target of the link) *path* at *commit*; None where there is none."""
+        listed = self.git.run(
+            "--literal-pathspecs", "ls-tree", "-z", "--full-tree", commit, "--", path
+        ).stdout
+        for entry in listed.split(b"\0"):
+            head, _, name = entry.partition(b"\t")
+            if os.fsdecode(name) == path and head.split()[1:2] == [b"blob"]:
+                oid = head.split()[2].decode()
+                return self.git.run("cat-file", "blob", oid, limit_bytes=BLOB_BYTES_MAX).stdout
+        return None
+
+    def list_files(self, commit: str) -> list[str]:
+        """Every path at *commit*, undecodable bytes as surrogates."""
+        listed = self.git.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit).stdout
+        return [os.fsdecode(name) for name in listed.split(b"\0") if name]
+
+    def tree_of(self, commit: str) -> str:
+        return self.git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
+
+    def committed_at(self, commit: str) -> int:
+        return int(self.git.text("show", "-s", "--format=%ct", commit))
+
+    # --- refs -------------------------------------------------------------------------------------------
+
+    def set_ref(self, name: str, commit: str) -> None:
+        """Point *name* to *commit*, durably."""
+        with self.lock():
+            self._durable.run("update-ref", name, commit)
+
+    def pin(self, commit: str, name: str) -> None:
+        """Keep *commit* named while somebody uses it; *name* is one path component."""
+        self.set_ref(f"refs/school/pins/{name}", commit)
+
+    def unpin(self, name: str) -> None:
+        with self.lock():
+            self.git.run("update-ref", "-d", f"refs/school/pins/{name}")
+
+    # --- merging ----------------------------------------------------------------------------------------
+
+    def merge(self, base: str, commits: Sequence[tuple[str, str]]) -> Merged | Conflict:
+        """*base* with each (name, commit) merged in, in that order; what it already holds adds nothing."""
+        current = base
+        merged: list[str] = []
+        for name, commit in commits:
+            if self.git.ok("merge-base", "--is-ancestor", commit, current):
+                continue
+            tree = self._merge_trees(current, commit)
+            if isinstance(tree, list):
+                return Conflict(names=[*merged, name], paths=tree)
+            at = max(self.committed_at(current), self.committed_at(commit))
+            ours = Git(self.path, env=identity(at), config=DURABLE_CONFIG)
+            message = f"Merge {name}\n".encode()
+            made = ours.run("commit-tree", tree, "-p", current, "-p", commit, stdin=message)
+            current = made.stdout.decode().strip()
+            merged.append(name)
+        return Merged(current)
+
+    def _merge_trees(self, ours: str, theirs: str) -> str | list[str]:
+        """The merged tree, or the paths that conflict."""
+        done = self.git.run(
+            "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs, check=False
+        )
+        tree, _, rest = done.stdout.partition(b"\0")
+        if done.returncode == 0 and tree:
+            return tree.decode()
+        if done.returncode == 1:
+            return [os.fsdecode(name) for name in rest.split(b"\0") if name]
+        raise GitError(
+            f"{self.path}: cannot merge {theirs} into {ours}: {done.stderr.decode('utf-8', 'replace')}"
+        )
+
+
+def clone_for(bag: Mapping[str, Any], *, settings: Settings | None = None) -> SchoolClone:
+    """The clone that a bag's commits lie in; the user's repository is not looked at."""
+    return SchoolClone.at(str(bag.get("repo_key") or ""), settings=settings)
+
+
+def _user_ignores(repository: Repository) -> Iterator[str]:
+    """Lines of the user's own ignore files, which are no part of any commit."""
+    home = Path(os.environ.get("HOME") or "~").expanduser()
+    config_home = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    named = _configured_ignore_file(repository, home, config_home)
+    for path in (named or config_home / "git" / "ignore", repository.common_dir / "info" / "exclude"):
+        try:
+            text = files.read_bytes(path, follow=True)
+        except (OSError, ValueError):
+            continue  # an ignore file that cannot be read hides nothing
+        for line in (text or b"").decode("utf-8", "surrogateescape").removeprefix("\ufeff").splitlines():
+            if line.strip() and not line.startswith("#"):
+                yield line
+
+
+def _configured_ignore_file(repository: Repository, home: Path, config_home: Path) -> Path | None:
+    git = Git(cwd=repository.path)
+    for path in (repository.common_dir / "config", home / ".gitconfig", config_home / "git" / "config"):
+        asked = ("config", "--file", str(path), "--includes", "--type=path", "--get", "core.excludesFile")
+        if path.is_file() and (found := git.run(*asked, check=False).stdout.rstrip(b"\n")):
+            return Path(os.fsdecode(found))
+    return None
