@@ -1,0 +1,98 @@
+"""A process that the crash tests of the bookbag start: it writes, and is killed while it does.
+
+``storm``: one update a byte on stdin, answered with a byte: ``.`` done, ``O`` somebody else was inside too.
+``kills N``: forks N writers one after another, kills each in the middle, and reads the record after each.
+``read``: reads without end, until stdin closes; exits 1 at the first record that is not whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import bookbag
+
+BEAD = "coder-python-0a1b2c3d"
+KILL_WITHIN_S = 0.02
+
+
+def storm(marker: Path) -> None:
+    inside = False
+
+    def change(bag: dict[str, Any]) -> dict[str, Any]:
+        nonlocal inside
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            inside = True
+        bag["count"] += 1
+        marker.unlink(missing_ok=True)
+        return bag
+
+    while os.read(0, 1):
+        inside = False
+        done = bookbag.update_bookbag(BEAD, change, by="conductor", lock_timeout=60.0)
+        os.write(1, b"O" if inside else b"." if done else b"T")
+
+
+def payload() -> dict[str, str]:
+    text = random.randbytes(random.randrange(100, 20_000)).hex()
+    return {"payload": text, "sha": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def whole(bag: dict[str, Any] | None) -> bool:
+    return bag is not None and hashlib.sha256(bag["payload"].encode()).hexdigest() == bag["sha"]
+
+
+def write_for_ever() -> None:
+    while True:
+        bookbag.update_bookbag(BEAD, lambda bag: bag | payload(), by="conductor", lock_timeout=60.0)
+
+
+def kills(rounds: int) -> int:
+    last = 0
+    bookbag.update_bookbag(BEAD, lambda bag: bag | payload(), by="conductor")  # what forks need is loaded once
+    for _ in range(rounds):
+        child = os.fork()
+        if child == 0:
+            write_for_ever()
+        time.sleep(random.uniform(0.0, KILL_WITHIN_S))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        bag = bookbag.read_bookbag(BEAD)
+        if not whole(bag) or bag is None or bag["rev"] < last:
+            return 1
+        last = bag["rev"]
+    # Whatever the last of the dead held, the next writer has it.
+    done = bookbag.update_bookbag(BEAD, lambda bag: bag | {"summary": "after"}, by="conductor")
+    print(last)
+    return 0 if done else 2
+
+
+def read() -> int:
+    reads = 0
+    while not select.select([0], [], [], 0)[0]:
+        if not whole(bookbag.read_bookbag(BEAD)):
+            return 1
+        reads += 1
+    print(reads)
+    return 0
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["storm", marker]:
+            storm(Path(marker))
+        case ["kills", rounds]:
+            sys.exit(kills(int(rounds)))
+        case ["read"]:
+            sys.exit(read())
+        case _:
+            sys.exit(f"unknown: {sys.argv[1:]}")

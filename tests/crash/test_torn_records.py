@@ -1,0 +1,36 @@
+"""Writers killed in the middle of a write, again and again: every record that is ever read is whole.
+
+``KILL_ROUNDS`` says how many are killed; 1000 is the promise, the default is what a quick test run can afford.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import bookbag
+from school.settings import Settings
+from tests.crash.bookbag_worker import BEAD, payload
+from tests.crash.test_lock_storm import start
+from tests.records_support import running
+
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "150"))
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(60 + ROUNDS // 5)
+def test_no_torn_record_is_ever_read(school: Settings) -> None:
+    running(BEAD, **payload())
+    reader = start(school, "read")
+    killer = start(school, "kills", str(ROUNDS))
+    out, _ = killer.communicate(timeout=50 + ROUNDS // 5)
+    assert killer.returncode == 0
+    reads, _ = reader.communicate(timeout=20)
+    assert reader.returncode == 0
+    assert int(reads) > 0
+    assert int(out) > ROUNDS // 10, "the writers were killed before they wrote anything"
+    assert not school.corrupt_dir.exists()
+    bookbag.sweep_leftovers()
+    assert [path.name for path in school.bookbag_dir.iterdir()] == [f"{BEAD}.json"]
+    assert sorted(path.name for path in school.lock_dir.iterdir()) == [".guard"]
