@@ -31,7 +31,8 @@ STARTUP: Final = "loaded by itself at start-up"
 GIT: Final = "git configuration"
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """The words of *text*; a table in prose is read more easily than a column of literals."""
     return frozenset(text.split())
 
 
@@ -40,17 +41,17 @@ def _globs(text: str, flags: re.RegexFlag = re.IGNORECASE) -> re.Pattern[str]:
     return re.compile("|".join(translate(glob) for glob in text.split()), flags)
 
 
-_SOURCES: Final = _words("""
+_SOURCES: Final = words("""
     .py .pyi .pyx .pxd .js .jsx .mjs .cjs .ts .tsx .mts .cts .vue .svelte .go .rs .java .kt .kts .scala .groovy
     .rb .php .c .h .cc .cpp .cxx .hh .hpp .hxx .m .mm .cs .fs .vb .swift .lua .ex .exs .erl .hs .ml .mli .clj
     .cljs .pl .pm .r .jl .dart .zig .nim .cr .d .f90 .sh .bash .zsh .fish .ps1 .sql .awk
 """)
-_PROSE: Final = _words(".md .markdown .mdx .rst .txt .text .adoc .asciidoc .org .tex")
-_PROSE_NAMES: Final = _words("""
+_PROSE: Final = words(".md .markdown .mdx .rst .txt .text .adoc .asciidoc .org .tex")
+_PROSE_NAMES: Final = words("""
     license licence notice authors contributors changelog changes history news readme copying todo thanks
 """)
 
-_TEST_FOLDERS: Final = _words("test tests __tests__ __mocks__ __snapshots__ spec specs testdata e2e")
+_TEST_FOLDERS: Final = words("test tests __tests__ __mocks__ __snapshots__ spec specs testdata e2e")
 # The case counts here: Latest.java is no test.
 _TEST_FILES: Final = _globs(
     """

@@ -1,0 +1,1 @@
+"""How teachers judge: the deterministic checks, and the verdict that their findings make."""

@@ -1,0 +1,105 @@
+"""What a check's command line names: the program that judges, and the files that it looks at.
+
+Commands are argv lists and never a shell's, so reading them is exact as far as it goes: ``program`` is the file of
+the repository that is executed, ``mentioned`` the paths of the tree that any word names (``tests/test_a.py::test``
+names the file, a folder everything below it). What a program reads by itself cannot be known here.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from school.guarded import words
+
+_INTERPRETERS: Final = re.compile(
+    r"(?:python|python3|pypy3?|node|deno|bun|ruby|perl|php|bash|sh|zsh|dash|fish|pwsh|tsx|ts-node)(?:[\d.]+)?"
+)
+_WRAPPERS: Final = frozenset(
+    {"env", "uv", "poetry", "pipenv", "hatch", "pdm", "rye", "run", "exec", "npx", "nice", "time"}
+)
+# Options of interpreters whose next word is their value and not the script.
+_TAKES_VALUE: Final = frozenset({"-W", "-X", "-r", "--require", "-I", "--loader", "--import", "-o", "-O"})
+_NO_SCRIPT: Final = frozenset({"-m", "-c", "-e", "-p", "--eval", "--print"})
+_JUDGES: Final = words(
+    "test tests check checks checker verify verifies verification lint validate accept acceptance assert judge ci"
+    " typecheck coverage grade score"
+)
+
+
+def judge_like(path: str) -> bool:
+    """Whether a file's name says that it checks something (``scripts/check_docs.py``, ``run-tests``)."""
+    stem = posixpath.basename(path).partition(".")[0].lower()
+    return any(word in _JUDGES for word in re.split(r"[-_]+", stem))
+
+
+def relative(word: str) -> str:
+    """A word as a path within the repository, or ''."""
+    if not word or word.startswith(("-", "/")) or "\0" in word:
+        return ""
+    path = posixpath.normpath(word)
+    return "" if path.startswith("..") or path == "." else path
+
+
+def program(argv: Sequence[str]) -> str:
+    """The path of the script that *argv* executes, if it is one of the repository's (relative); else ''."""
+    words = list(argv)
+    while words and (words[0] in _WRAPPERS or ("=" in words[0] and "/" not in words[0].partition("=")[0])):
+        words.pop(0)
+    if not words:
+        return ""
+    if not _INTERPRETERS.fullmatch(posixpath.basename(words[0])):
+        return relative(words[0]) if "/" in words[0] else ""
+    words.pop(0)
+    while words and words[0].startswith("-"):
+        option = words.pop(0)
+        if option in _NO_SCRIPT:
+            return ""
+        if option in _TAKES_VALUE and words:
+            words.pop(0)
+    return relative(words[0]) if words else ""
+
+
+def module(argv: Sequence[str]) -> str:
+    """The module that *argv* runs with ``-m`` (``python -m pytest``), or ''."""
+    for index, word in enumerate(argv[:-1]):
+        if word == "-m":
+            before = argv[index - 1] if index else ""
+            return (
+                argv[index + 1]
+                if before.startswith("-") or _INTERPRETERS.fullmatch(posixpath.basename(before))
+                else ""
+            )
+    return ""
+
+
+def tool(argv: Sequence[str]) -> str:
+    """The name of the program that really checks: ``pytest`` of ``uv run python -m pytest``."""
+    found = module(argv)
+    if found:
+        return found.partition(".")[0]
+    words = [w for w in argv if w not in _WRAPPERS and "=" not in w and not w.startswith("-")]
+    return posixpath.basename(words[0]) if words else ""
+
+
+def mentioned(argv: Sequence[str], tree: Collection[str]) -> list[str]:
+    """Every path of *tree* that a word of *argv* names, the executed program among them; folders name all below."""
+    named: set[str] = set()
+    for word in argv:
+        for candidate in {word, word.partition("::")[0], word.rpartition("=")[2], word.partition(":")[0]}:
+            path = relative(candidate)
+            if path:
+                named.add(path)
+    return [p for p in tree if p in named or any(folder in named for folder in _parents(p))]
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: n + 1]) for n in range(len(parts))]
+
+
+def named_folder(argv: Sequence[str]) -> bool:
+    """Whether *argv* says ``.``: the whole repository."""
+    return any(word in (".", "./") for word in argv)

@@ -1,0 +1,362 @@
+"""CTO, tampering: tests deleted, skipped or weakened, and results made from outside the tests.
+
+It reads tests, conftest files, test settings and sources on both sides, and objects to what is new. Where guarded
+files changed, also those that ``allow`` names, the base's version of them is run on the new code: whoever may edit
+tests may still not edit them until they agree. A base test that then fails is an objection unless ``allow`` names
+its very file; then it is told (``expectation_changed``) and the task's author decides.
+
+Known limits: an assertion that still stands but asks less is only seen where the base's tests run; what a test
+imports from untouched helpers is not followed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from school.contracts import CheckContext, CheckResult, Receipt
+from school.guarded import BUILD, STARTUP, TEST, TEST_CONFIG, TOOL_CONFIG, is_guarded, is_test, words
+from school.review.checks import commands
+from school.review.checks.outside import interferences, quiet_conftest
+from school.review.checks.scope import allow_of, commands_of, judging_scripts
+from school.review.checks.seams import OpenBench, detail_of, tests_by_name, was_cancelled
+from school.review.checks.settings_compared import changed_settings
+from school.review.checks.standing import Standing
+from school.review.checks.suppressed import suppressed
+from school.review.checks.tests_compared import TestFile, TestUnit, other_tests, python_tests
+from school.review.checks.work import LINK, SUBMODULE, Findings, Touched, Work, list_tree
+
+# A module of such a name beside the tests or in the root is taken for the real one by `python -m`.
+_RUNNER_MODULES: Final = words(
+    "pytest _pytest pluggy iniconfig packaging unittest coverage tox nox nose nose2 hypothesis xdist pytest_timeout"
+    " ruff mypy flake8 pylint codespell_lib doctest mock freezegun py"
+)
+_STDLIB: Final = sys.stdlib_module_names - {"test", "this", "antigravity", "__main__"}
+_COMPILED: Final = re.compile(r"\.(?:so|pyd|dll|dylib|pyc|pyo)$", re.IGNORECASE)
+_PYC_FLAGS: Final = slice(4, 8)
+
+
+@dataclass(slots=True)
+class Tampering:
+    bench: OpenBench
+    name: str = "tampering"
+    lens: str = "CORRECTNESS"
+
+    def __call__(self, context: CheckContext) -> CheckResult:
+        work = Work.of(context)
+        findings = Findings(self.name)
+        _tests(findings, context, work)
+        for file in work.files:
+            _outside(findings, work, file)
+            _settings(findings, context, work, file)
+            _loaded_instead(findings, work, file)
+        suppressed(findings, context, work)
+        result = CheckResult(self.name, self.lens)
+        self._old_tests_on_new_code(findings, context, work, result)
+        result.findings = findings.done()
+        return result
+
+    # --- the base's version of what guards, on the new code ------------------------------------------------
+
+    def _old_tests_on_new_code(
+        self, findings: Findings, context: CheckContext, work: Work, result: CheckResult
+    ) -> None:
+        """Run the repository's own commands with the guarded files of base, and compare with base by test."""
+        verify = [list(argv) for argv in (context.bag.get("terms") or {}).get("verify") or []]
+        judges = judging_scripts(context, work)
+        restore = [
+            f.path
+            for f in work.files
+            if not f.new and (_decides(f.path) or f.path in judges or _runs(verify, f.path))
+        ]
+        drop = [f.path for f in work.files if f.new and _decides(f.path) and is_guarded(f.path) != TEST]
+        if not verify or not (restore or drop):
+            return
+        for argv in verify:
+            receipts = self._both(context, argv, restore, drop)
+            result.receipts += receipts
+            if any(map(was_cancelled, receipts)) or receipts[0].outcome in ("not_run", "timed_out"):
+                result.no_verdict = f"{' '.join(argv)} could not be run at base: {detail_of(receipts[0])}"
+                return
+            _judge_old_tests(findings, context, argv, receipts, restore)
+
+    def _both(
+        self, context: CheckContext, argv: list[str], restore: list[str], drop: list[str]
+    ) -> list[Receipt]:
+        limit_s = float((context.bag.get("terms") or {}).get("verify_timeout_s") or 600.0)
+        with Standing.on(context, self.bench) as stand:
+            stand.at("base")
+            base = stand.run(argv, timeout_s=limit_s, check=f"{self.name}: at base")
+            stand.at("head", base=restore, drop=drop)
+            limit_s = max(limit_s, 10 * base.duration_s)
+            return [base, stand.run(argv, timeout_s=limit_s, check=f"{self.name}: base's tests at head")]
+
+
+def _decides(path: str) -> bool:
+    return is_guarded(path) in (TEST, TEST_CONFIG, BUILD, TOOL_CONFIG, STARTUP)
+
+
+def _runs(verify: list[list[str]], path: str) -> bool:
+    return any(commands.program(argv) == path for argv in verify)
+
+
+def _judge_old_tests(
+    findings: Findings, context: CheckContext, argv: list[str], receipts: list[Receipt], restored: list[str]
+) -> None:
+    base, head = receipts
+    if head.outcome == "passed" or (base.outcome in ("failed", "no_tests") and tests_by_name(base) is None):
+        return
+    before, after = tests_by_name(base), tests_by_name(head)
+    broken = []
+    if before is not None and after is not None:
+        broken = sorted(
+            t for t, outcome in before.items() if outcome == "passed" and after.get(t) != "passed"
+        )
+        if not broken:
+            return
+    by_name = all(path in allow_of(context) for path in restored)
+    shown = ", ".join(broken[:8]) or f"{' '.join(argv)}: {detail_of(head)}"
+    findings.add(
+        "MEDIUM" if by_name else "HIGH",
+        "expectation_changed" if by_name else "base_tests_fail",
+        f"With the tests and settings of base in place, the new code fails: {shown}.",
+        restored[0] if restored else "",
+        "Make the code satisfy the tests that were there; a new expectation belongs into a new test.",
+    )
+
+
+# --- tests compared ---------------------------------------------------------------------------------------
+
+
+def _tests(findings: Findings, context: CheckContext, work: Work) -> None:
+    changed = [f for f in work.files if is_test(f.path) or _holds_tests(work, f)]
+    python = [f for f in changed if f.path.endswith(".py")]
+    before = {f.path: _read(f.path, work.before(f)) for f in python}
+    after = {f.path: _read(f.path, work.after(f)) for f in python}
+    arrived = _arrivals(before, after)
+    for file in python:
+        old, new = before[file.path], after[file.path]
+        if old is None:
+            continue
+        if new is None and not file.gone:
+            findings.add(
+                "HIGH",
+                "test_deleted",
+                f"{file.path} can no longer be parsed, so none of its tests runs.",
+                file.path,
+            )
+            continue
+        _units(findings, context, file, old, new or TestFile({}, 0, 0), arrived)
+    for file in changed:
+        if file not in python and not file.new:
+            _other_language(findings, work, file)
+
+
+def _holds_tests(work: Work, file: Touched) -> bool:
+    """Tests inside a source file, such as Rust's ``#[cfg(test)]`` or a TestCase at the end of a module."""
+    text = work.before(file) or ""
+    return bool(re.search(r"#\[cfg\(test\)\]|class \w+\([\w.]*TestCase\)", text, re.MULTILINE))
+
+
+def _read(path: str, text: str | None) -> TestFile | None:
+    found = None if text is None else python_tests(text)
+    if found is None or is_test(path):
+        return found
+    # In a source, `def test_connection()` is a function like any other; a method of a TestCase is a test.
+    return TestFile({name: unit for name, unit in found.units.items() if "." in name}, 0, 0)
+
+
+def _arrivals(before: dict[str, TestFile | None], after: dict[str, TestFile | None]) -> list[TestUnit]:
+    """Tests that stand at head where they did not stand at base: those may have moved, or have a new name."""
+    found = []
+    for path, file in after.items():
+        old = before.get(path)
+        known = old.units if old else {}
+        found += [unit for name, unit in (file.units if file else {}).items() if name not in known]
+    return found
+
+
+def _units(
+    findings: Findings,
+    context: CheckContext,
+    file: Touched,
+    old: TestFile,
+    new: TestFile,
+    arrived: list[TestUnit],
+) -> None:
+    for name, unit in old.units.items():
+        now = new.units.get(name) or _moved(unit, arrived)
+        at = f"{file.path}:{now.line if name in new.units and now else unit.line}"
+        if now is None:
+            _deleted(findings, context, file, unit)
+            continue
+        if now.skips > unit.skips:
+            findings.add(
+                "HIGH", "test_skipped", f"Test {name} is now skipped or expected to fail.", at, "Let it run."
+            )
+        if now.asserts < unit.asserts:
+            gone = sorted(unit.asserted - now.asserted)
+            findings.add(
+                "HIGH",
+                "test_weakened",
+                f"Test {name} had {unit.asserts} assertions that could fail and has {now.asserts}"
+                + (f"; gone: {gone[0][:160]}." if gone else "."),
+                at,
+                "Put the assertions back; make the code satisfy them.",
+            )
+    if new.skips > old.skips and not file.gone:
+        findings.add(
+            "HIGH", "test_skipped", f"All tests of {file.path} may now be skipped at module level.", file.path
+        )
+    if new.not_collected > old.not_collected:
+        findings.add("HIGH", "test_skipped", f"{file.path} now keeps tests from being collected.", file.path)
+
+
+def _moved(unit: TestUnit, arrived: list[TestUnit]) -> TestUnit | None:
+    same = [a for a in arrived if a.shape == unit.shape] or [a for a in arrived if a.short == unit.short]
+    return same[0] if same else None
+
+
+def _deleted(findings: Findings, context: CheckContext, file: Touched, unit: TestUnit) -> None:
+    asked = re.search(rf"\b{re.escape(unit.short)}\b", str(context.bag.get("task") or "")) is not None
+    findings.add(
+        "LOW" if asked else "HIGH",
+        "test_deleted",
+        f"Test {unit.name} is gone" + (", as the task asks." if asked else "."),
+        f"{file.path}:{unit.line}",
+        "" if asked else "Put the test back; make the code satisfy it.",
+    )
+
+
+def _other_language(findings: Findings, work: Work, file: Touched) -> None:
+    old, new = other_tests(work.before(file) or ""), other_tests(work.after(file) or "")
+    if new["tests"] < old["tests"]:
+        findings.add(
+            "HIGH",
+            "test_deleted",
+            f"{file.path} held {old['tests']} tests and holds {new['tests']}.",
+            file.path,
+        )
+    if new["skips"] > old["skips"] and not file.gone:
+        findings.add(
+            "HIGH", "test_skipped", f"Tests of {file.path} are newly skipped or narrowed.", file.path
+        )
+    if new["asserts"] < old["asserts"] and new["tests"] >= old["tests"]:
+        what = f"{file.path} held {old['asserts']} assertions and holds {new['asserts']}."
+        findings.add("HIGH", "test_weakened", what, file.path)
+
+
+# --- results from outside ---------------------------------------------------------------------------------
+
+
+def _outside(findings: Findings, work: Work, file: Touched) -> None:
+    text = work.after(file)
+    if text is None or not file.path.endswith((".py", ".pyi", ".pyw")) or file.new_mode == LINK:
+        return
+    known = Counter(found.key for found in interferences(work.before(file) or "", file.path))
+    for found in interferences(text, file.path):
+        if known[found.key] > 0:
+            known[found.key] -= 1
+            continue
+        findings.add(
+            found.severity,
+            "result_from_outside",
+            f"In {file.path}, {found.what}.",
+            f"{file.path}:{found.line}",
+            "A test's result must come from the test alone; take this out.",
+        )
+    if file.new and posixpath.basename(file.path) == "conftest.py" and not quiet_conftest(text):
+        findings.add(
+            "HIGH",
+            "result_from_outside",
+            f"The new {file.path} does more than define constants, helpers and fixtures that a test asks for.",
+            file.path,
+            "Define fixtures in the new test file itself.",
+        )
+
+
+def _settings(findings: Findings, context: CheckContext, work: Work, file: Touched) -> None:
+    """Settings of test runners and linters, also in files that ``allow`` names for something else."""
+    if is_guarded(file.path) not in (TEST_CONFIG, BUILD, TOOL_CONFIG) or file.path.endswith((".py", ".rs")):
+        return
+    if LINK in (file.old_mode, file.new_mode):
+        return
+    used = {commands.tool(argv) for argv in commands_of(context)}
+    if used & {"tox", "nox", "make", "npm", "yarn", "pnpm", "just", "hatch"} or any(
+        map(commands.program, commands_of(context))
+    ):
+        used |= {"pytest", "unittest", "coverage", "ruff", "mypy", "jest", "scripts"}
+    for setting in changed_settings(file.path, work.before(file), work.after(file)):
+        if setting.tool not in _DECIDING and setting.tool not in used:
+            continue
+        findings.add(
+            "HIGH",
+            "check_settings",
+            f"{file.path}: {setting.tool} setting {setting.key!r} went from {setting.before[:80] or 'unset'}"
+            f" to {setting.after[:80] or 'unset'}.",
+            file.path,
+            "Leave the settings by which the work is checked as they were.",
+        )
+
+
+_DECIDING: Final = frozenset(
+    {"pytest", "tool", "unittest", "tox", "nox", "coverage", "school", "entry-points", "jest", "scripts"}
+)
+
+
+def _loaded_instead(findings: Findings, work: Work, file: Touched) -> None:
+    """New files that Python or a test runner loads by itself, or in place of something else."""
+    if not file.new or file.new_mode == SUBMODULE:
+        return
+    if _COMPILED.search(file.path):
+        _compiled(findings, work, file)
+        return
+    head, _, name = file.path.rpartition("/")
+    module = posixpath.basename(head) if name == "__init__.py" else name.removesuffix(".py")
+    folder = posixpath.dirname(head) if name == "__init__.py" else head
+    shadows = name.endswith(".py") and module in _RUNNER_MODULES | _STDLIB and _on_path(work, folder)
+    if shadows:
+        findings.add(
+            "HIGH",
+            "shadows_module",
+            f"{file.path} is found in place of the real module {module} by whatever runs the tests.",
+            file.path,
+            "Choose a name that no module of Python or of a test tool has.",
+        )
+    if is_guarded(file.path) == STARTUP:
+        findings.add(
+            "HIGH", "result_from_outside", f"{file.path} is loaded by itself, before any test.", file.path
+        )
+
+
+def _on_path(work: Work, folder: str) -> bool:
+    """Whether modules directly in *folder* are found as top-level ones: the root, src, or a folder of loose tests."""
+    if folder in ("", "src", "lib"):
+        return True
+    return is_test(f"{folder}/x") and f"{folder}/__init__.py" not in list_tree(work.git, work.head, folder)
+
+
+def _compiled(findings: Findings, work: Work, file: Touched) -> None:
+    """A ``.pyc`` that Python believes without looking at its source, or a native module beside a source."""
+    raw = work.blobs.get(file.new_oid, b"")
+    cached = "/__pycache__/" in f"/{file.path}" and file.path.lower().endswith(".pyc")
+    if cached and raw[_PYC_FLAGS] == b"\0\0\0\0":
+        findings.add(
+            "MEDIUM",
+            "compiled_file",
+            f"{file.path} is a left-over of running Python.",
+            file.path,
+            "Take it out of the change.",
+        )
+        return
+    findings.add(
+        "CRITICAL" if cached else "HIGH",
+        "compiled_file",
+        f"{file.path} is compiled code, which is loaded in place of a source and cannot be read here.",
+        file.path,
+        "Deliver sources only.",
+    )
