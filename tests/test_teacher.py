@@ -17,12 +17,12 @@ import psutil
 import pytest
 
 import bookbag
-import school.teaching.desk
 import sleep_state
 from school.contracts import CheckContext, ReviewFile
 from school.errors import ConfigError, HeldError
 from school.review.verdicts import review_id
 from school.settings import Settings
+from school.teaching import desk as teaching_desk
 from school.teaching.presence import hold_role
 from teacher import TeacherWorktree
 from tests.records_support import running, written
@@ -32,7 +32,7 @@ from tests.teacher_support import Says, hand_over, passing, record_of, start_tea
 
 @pytest.fixture(autouse=True)
 def _no_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(school.teaching.desk, "BACK_OFF_S", (0.0, 0.0))
+    monkeypatch.setattr(teaching_desk, "BACK_OFF_S", (0.0, 0.0))
 
 
 def read(bead: str) -> dict[str, Any]:
@@ -157,14 +157,14 @@ def test_the_third_review_without_a_verdict_blocks(school: Settings, repo: Path)
 
 
 def test_back_off_is_kept_and_bounded(school: Settings, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(school_desk := sys.modules["school.teaching.desk"], "BACK_OFF_S", (60.0, 120.0))
+    monkeypatch.setattr(teaching_desk, "BACK_OFF_S", (60.0, 120.0))
     bead = hand_over(repo)
     teacher = TeacherWorktree("coo", checks=[Says("COMPLETENESS", no_verdict="later")])
     assert teacher.review(bead) == "NO_VERDICT"
     assert teacher.review(bead) == "SKIPPED"
     assert teacher.review_cycle() == 0
     assert 50 < teacher._desk().not_before(read(bead)) <= 60
-    monkeypatch.setattr(school_desk, "BACK_OFF_S", (0.0, 0.0))  # however far a clock was set back
+    monkeypatch.setattr(teaching_desk, "BACK_OFF_S", (0.0, 0.0))  # however far a clock was set back
     assert teacher.review(bead) == "NO_VERDICT"
 
 

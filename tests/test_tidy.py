@@ -37,6 +37,7 @@ FLOORS = {
     "school.scores": 4,
     "school.delivery": 5,
     "school.supervisor": 5,
+    "school.teaching": 5,
     "school.status": 5,
     "leaf": 6,
     "teacher": 6,

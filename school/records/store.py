@@ -156,9 +156,9 @@ def _quarantine_if_torn(bead: str) -> str:
 
 
 def problems(bag: Any) -> list[str]:  # noqa: ANN401 - what a file holds may be anything
-    from school.records.derive import problems as all_problems
+    from school.records import derive
 
-    return all_problems(bag)
+    return derive.problems(bag)
 
 
 def light_problems(bag: Any) -> list[str]:  # noqa: ANN401 - what a file holds may be anything

@@ -22,7 +22,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,7 +87,7 @@ class Desk:
         if not text:
             return 0.0
         # A stamp can lie in the future because a clock was set back: no back-off is longer than its table says.
-        return min(max(BACK_OFF_S), max(0.0, (clock.parse(text) - datetime.now(UTC)).total_seconds()))
+        return min(max(BACK_OFF_S), max(0.0, (clock.parse(text) - clock.parse(clock.now())).total_seconds()))
 
     # --- one review ---------------------------------------------------------------------------------------
 
@@ -306,7 +306,9 @@ class Desk:
         """Count a review without a verdict; the third blocks the bead, with the reason, for a human."""
         attempts = review.attempts
         if attempts < ATTEMPTS_MAX:
-            until = datetime.now(UTC) + timedelta(seconds=BACK_OFF_S[min(attempts, len(BACK_OFF_S)) - 1])
+            until = clock.parse(clock.now()) + timedelta(
+                seconds=BACK_OFF_S[min(attempts, len(BACK_OFF_S)) - 1]
+            )
             review = review.model_copy(update={"not_before": until.isoformat()})
         said: dict[str, Any] = {f"{self.role}_review": dump(review)}
         if attempts >= ATTEMPTS_MAX:
