@@ -134,8 +134,6 @@ class ScoreBook:
             line = self._line(bag, fold)
             files.append_json_line(self.journal, line)
             fold = self._current()
-            # The append may have completed a line that a crash had left without its end: the first one counts.
-            line = self._line_of(line["bead"]) or line
         self._save(fold)
         return {name: line.get(name) for name in ("task", "before", "after")}
 
@@ -239,7 +237,7 @@ class ScoreBook:
         except (ValueError, TypeError, KeyError, AttributeError):
             files.quarantine(path, self.settings.corrupt_dir)
             return Fold()
-        if not _ends_a_line(self.journal, fold.offset):
+        if not _reaches(self.journal, fold.offset):
             # The journal is shorter than what was folded: it was cut or exchanged. What it says now counts; the
             # old scores are kept for whoever has to find out.
             files.quarantine(path, self.settings.corrupt_dir)
@@ -274,10 +272,12 @@ def _fold_from(raw: Mapping[str, Any]) -> Fold:
     return fold
 
 
-def refold(journal: Path) -> Fold:
-    """The fold of the whole journal, made from nothing: what ``scores.json`` must agree with."""
+def refold(journal: Path, *, until: int | None = None) -> Fold:
+    """The fold of the journal, or of its first *until* bytes, made from nothing."""
     fold, seen = Fold(), set()
     for end, line in _whole_lines(journal, 0):
+        if until is not None and end > until:
+            break
         if line is not None and line["bead"] not in seen:
             seen.add(line["bead"])
             fold.take(line)
@@ -297,7 +297,8 @@ def repair_scores(settings: Settings) -> None:
 def _whole_lines(path: Path, offset: int) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """(offset after it, score line or None) for every whole line behind *offset*.
 
-    A last line without its end is not looked at: whoever wrote it may still be writing, or has died.
+    A last line without its end counts if it parses, since no part of a JSON object is one: a crash took its
+    newline only, and the next append brings it.
     """
     try:
         stream = path.open("rb")
@@ -306,10 +307,11 @@ def _whole_lines(path: Path, offset: int) -> Iterator[tuple[int, dict[str, Any] 
     with stream:
         stream.seek(offset)
         for raw in stream:
-            if not raw.endswith(b"\n"):
+            line = _parsed(raw)
+            if line is None and not raw.endswith(b"\n"):
                 return
             offset += len(raw)
-            yield offset, _parsed(raw)
+            yield offset, line
 
 
 def _parsed(raw: bytes) -> dict[str, Any] | None:
@@ -320,15 +322,12 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
     return line if is_score_line(line) else None
 
 
-def _ends_a_line(path: Path, offset: int) -> bool:
-    if offset == 0:
-        return True
+def _reaches(path: Path, offset: int) -> bool:
+    """Whether the journal is at least as long as what was folded of it."""
     try:
-        with path.open("rb") as stream:
-            stream.seek(offset - 1)
-            return stream.read(1) == b"\n"
+        return path.stat().st_size >= offset
     except FileNotFoundError:
-        return False
+        return offset == 0
 
 
 def lines_about(
@@ -358,8 +357,7 @@ def _matching(view: mmap.mmap, bead: str) -> Iterator[dict[str, Any]]:
     position = view.find(bead.encode())
     while position >= 0:
         start, end = view.rfind(b"\n", 0, position) + 1, view.find(b"\n", position)
-        if end < 0:
-            return
+        end = len(view) if end < 0 else end
         try:
             line = files.loads(bytes(view[start:end]))
         except ValueError:

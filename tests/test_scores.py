@@ -18,6 +18,7 @@ from school.scores import (
     DIFFICULTY_FACTOR,
     SEVERITY_WEIGHT,
     ScoreBook,
+    _parsed,
     lines_about,
     quality,
     refold,
@@ -170,6 +171,8 @@ def test_cut_anywhere_in_the_last_line_the_replay_gives_the_same(school: Setting
             assert without_time(again.leaderboard()) == board
             assert without_time(ScoreBook(school).leaderboard()) == board
             assert refold(school.score_journal).board == again._fold.board
+            lines = [line for raw in school.score_journal.read_bytes().splitlines() if (line := _parsed(raw))]
+            assert sorted(line["bead"] for line in lines) == [item["bead"] for item in items]
 
 
 @given(st.lists(st.integers(0, 5), max_size=25), st.lists(st.booleans(), min_size=25, max_size=25))

@@ -1,0 +1,59 @@
+"""The finished reviews as they lie on disk: what a verdict rests on.
+
+A bag that says PASS is not believed by whoever acts on it: ``filed_review`` reads the file that its teacher wrote
+before entering the verdict, and takes only one that is about exactly this bead, tree and commit. ``filed_refusal``
+says, by the two files alone, why a bag cannot count as accepted.
+
+Reads only; errors are data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from school.contracts import TEACHER_ROLES, ReviewFile
+from school.errors import SchoolError
+from school.records.derive import acceptance_refusal
+from school.review.verdicts import review_id
+from school.settings import Settings
+from school.system import files
+
+
+def filed_review(bag: Mapping[str, Any], role: str, settings: Settings) -> tuple[ReviewFile | None, str]:
+    """The review file of *role* for *bag*, or None and why there is none that counts."""
+    bead, tree = str(bag.get("bead")), str(bag.get("tree"))
+    name = review_id(bead, tree, role)
+    try:
+        raw = files.read_json(settings.reviews_dir / f"{name}.json")
+        review = None if raw is None else ReviewFile.model_validate(raw)
+    except (ValueError, ValidationError, SchoolError) as error:
+        return None, f"the {role}'s review file {name} cannot be read: {error}"
+    if review is None:
+        return None, f"there is no review file of the {role} ({name})"
+    said = {
+        "review_id": (review.review_id, name),
+        "bead": (review.bead, bead),
+        "role": (review.role, role),
+        "tree": (review.tree, tree),
+        "head_commit": (review.head_commit, str(bag.get("head_commit"))),
+        "review.tree": (review.review.tree, tree),
+        "review.verdict": (review.review.verdict, review.verdict),
+    }
+    wrong = [f"{key} {value!r} instead of {due!r}" for key, (value, due) in said.items() if value != due]
+    if wrong:
+        return None, f"the {role}'s review file {name} is about something else: {'; '.join(wrong)}"
+    return review, ""
+
+
+def filed_refusal(bag: Mapping[str, Any], settings: Settings) -> str:
+    """Why *bag* cannot count as accepted by its review files; '' when it can, whatever the bag itself says."""
+    judged: dict[str, Any] = dict(bag)
+    for role in TEACHER_ROLES:
+        review, why = filed_review(bag, role, settings)
+        if review is None:
+            return why
+        judged[f"{role}_review"], judged[f"{role}_verdict"] = review.review.model_dump(), review.verdict
+    return acceptance_refusal(judged)
