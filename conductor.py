@@ -39,7 +39,9 @@ COMMAND: Final = "python conductor.py"
 def common(command: _F) -> _F:
     """``--repo`` and ``--json``, which may stand before or after a subcommand's name."""
     command = click.option("--json", "json_", is_flag=True, help="One JSON document on stdout.")(command)
-    return click.option("--repo", metavar="DIR", help="The git repository [default: this directory].")(command)
+    return click.option("--repo", metavar="DIR", help="The git repository [default: this directory].")(
+        command
+    )
 
 
 @click.group(
@@ -66,11 +68,13 @@ def common(command: _F) -> _F:
 @click.option("--sync", is_flag=True, help="Review in this process, without teacher processes.")
 @click.option("--resume", is_flag=True, help="Continue the last run, with its tasks and options.")
 @click.option("--handoff-timeout", type=float, metavar="S", help="Longest wait without progress on a review.")
-@click.option("--sandbox", type=click.Choice(["auto", "require", "off"]), help="Confine agents [default: auto].")
+@click.option(
+    "--sandbox", type=click.Choice(["auto", "require", "off"]), help="Confine agents [default: auto]."
+)
 @click.option("--clean-worktrees", is_flag=True, help="Remove what dead runs left; nothing unsaved is lost.")
 @click.option("--dry-run", is_flag=True, help="With --clean-worktrees: only say what would be done.")
 @click.pass_context
-def cli(context: click.Context, **flags: Any) -> None:  # noqa: ANN401 - click hands over one value a flag
+def cli(context: click.Context, /, **flags: Any) -> None:  # noqa: ANN401 - click hands over one value a flag
     """Give a list of tasks on a git repository to students, have two teachers judge, deliver what both pass."""
     if context.invoked_subcommand is None:
         context.exit(clean(flags) if flags["clean_worktrees"] else run(flags))
@@ -91,7 +95,7 @@ def main() -> None:
     sys.exit(entry(sys.argv[1:]))
 
 
-def entry(argv: Sequence[str]) -> int:
+def entry(argv: Sequence[str]) -> int:  # noqa: PLR0911 - one return a kind of ending
     """Run one command line; every error of the tree becomes a message and its exit code here, and only here."""
     json_ = "--json" in argv
     try:
@@ -108,7 +112,9 @@ def entry(argv: Sequence[str]) -> int:
     except SchoolError as error:
         return refused(str(error), error.exit_code, json_=json_)
     except OSError as error:
-        return refused(f"{error.filename or 'the machine'}: {error.strerror or error}", MACHINE_EXIT, json_=json_)
+        return refused(
+            f"{error.filename or 'the machine'}: {error.strerror or error}", MACHINE_EXIT, json_=json_
+        )
     return code if isinstance(code, int) else 0
 
 
@@ -155,48 +161,38 @@ def run(flags: Mapping[str, Any]) -> int:
 
 def request_of(flags: Mapping[str, Any]) -> Request:
     """The flags as data; what only makes sense together is checked here."""
-    from school.supervisor.request import TASK_FIELDS, Request
+    from school.errors import ConfigError
+    from school.supervisor.request import Request
 
-    if flags["task"] is not None and flags["tasks"] is not None:
-        raise click.UsageError("--task and --tasks exclude each other")
     if flags["dry_run"]:
         raise click.UsageError("--dry-run belongs to --clean-worktrees")
-    if flags["task"] is None and not flags["resume"]:
-        for name in TASK_FIELDS:
-            if flags[name]:
-                raise click.UsageError(f"--{name} describes one task and needs --task")
-    for name in ("tasks", "task", "agent", "run", "chore", "role", "domain", "difficulty", "base"):
-        if flags[name] is not None and not flags[name].strip():
-            raise click.UsageError(f"--{name}: is empty")
-    texts = ("task", "role", "domain", "difficulty", "agent", "run", "chore", "base", "sandbox")
-    return Request(
-        repo=str(Path(flags["repo"] or ".").absolute()),
-        tasks=str(Path(flags["tasks"]).absolute()) if flags["tasks"] else "",
-        accept=tuple(flags["accept"]),
-        check=tuple(flags["check"]),
-        loop=flags["loop"],
-        rounds=flags["rounds"],
-        leaves=flags["leaves"],
-        sync=flags["sync"],
-        handoff_timeout_s=flags["handoff_timeout"],
-        **{name: flags[name] or "" for name in texts},
-    )
+    try:
+        return Request.from_flags(flags)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def conduct(request: Request, settings: Settings, *, resume: bool, json_: bool) -> int:
     """Plan, run, tell; the exit code."""
+    from school.supervisor.request import to_resume
+    from school.supervisor.result import nothing
+
     base_commit = ""
     if resume:
         earlier = to_resume(request, settings)
         if earlier is None:
-            return nothing_to_resume(request, json_=json_)
+            return over(
+                nothing(request.repo), f"Nothing to resume: no run was begun on {request.repo}.", json_=json_
+            )
         request, base_commit = earlier
     plan, result = execute(request, settings, base_commit=base_commit, json_=json_)
     tell(result, plan, json_=json_)
     return result.exit
 
 
-def execute(request: Request, settings: Settings, *, json_: bool, base_commit: str = "") -> tuple[Plan, Result]:
+def execute(
+    request: Request, settings: Settings, *, json_: bool, base_commit: str = ""
+) -> tuple[Plan, Result]:
     """Check everything, then run."""
     from school import delivery
     from school.supervisor.plan import prepare
@@ -235,28 +231,15 @@ def inline_reviewer() -> Callable[[str, str], str]:
     return review
 
 
-def to_resume(request: Request, settings: Settings) -> tuple[Request, str] | None:
-    """The last run's request under what was given again, and its base; None when there is nothing to continue."""
-    from school.supervisor.request import Request, last_run
-    from school.worktrees import inspect_repository
+def over(document: Mapping[str, Any], message: str, *, json_: bool) -> int:
+    """The end of what did not even begin."""
+    from school.supervisor.rounds import last_line
 
-    earlier = last_run(settings, inspect_repository(Path(request.repo)).key)
-    if earlier is None:
-        return None
-    return request.over(Request.read(earlier["request"])), str(earlier.get("base", ""))
-
-
-def nothing_to_resume(request: Request, *, json_: bool) -> int:
-    """No run was ever begun on this repository."""
-    from school.supervisor.rounds import counts, last_line
-
-    numbers = counts([])
     if json_:
-        document = {"run": "", "repo": request.repo, "base": "", "tasks": [], "counts": numbers, "exit": 0}
         emit(document)
     else:
-        click.echo(f"Nothing to resume: no run was begun on {request.repo}.")
-        click.echo(last_line(numbers))
+        click.echo(message)
+        click.echo(last_line(document["counts"]))
     return 0
 
 
@@ -354,7 +337,9 @@ def recover(context: click.Context, repo: str | None, json_: bool, bead: str | N
     if bool(bead) == all_:
         raise click.UsageError("give a BEAD, or --all")
     where, json_ = shared(context, repo, json_)
-    rows_out(recover_work([bead] if bead else [], where, read_settings()), json_=json_, nothing="There is no work.")
+    rows_out(
+        recover_work([bead] if bead else [], where, read_settings()), json_=json_, nothing="There is no work."
+    )
 
 
 @cli.command()
@@ -376,35 +361,14 @@ def demo(context: click.Context, repo: str | None, json_: bool) -> None:
     _, json_ = shared(context, None, json_)
     if repo or context.find_root().params.get("repo"):
         raise click.UsageError("demo makes its own repository")
-    context.exit(demonstrate(json_=json_))
+    from school.demo import demonstrate
 
-
-def demonstrate(*, json_: bool) -> int:
-    """The demonstration, in a temporary directory that stays."""
-    import tempfile
-
-    from school import demo as demonstration
-    from school import settings
-    from school.supervisor.request import Request
-
-    place = Path(tempfile.mkdtemp(prefix="school-demo-"))
-    repo = demonstration.make_demo(place / "tally")
-    here = settings.Settings.from_env({"HOME": str(place), "HERMES_HOME": str(place / "hermes")})
-    settings.configure(here)
-    click.echo(f"A small repository, six students without a model (simulated): {repo}", err=json_)
-    request = Request(repo=str(repo), loop=True, rounds=2, leaves=demonstration.LEAVES, sandbox="off")
-    _, result = execute(request, here, json_=json_)
-    rows = demonstration.judge(result.document)
-    code = result.exit if result.exit > 1 else int(not all(row["as_expected"] for row in rows))
-    if json_:
-        emit({"directory": str(place), "repo": str(repo), "students": rows, "run": result.document, "exit": code})
-        return code
-    demonstration.show(rows)
-    click.echo(f"Its repository and records stay in {place}; look with: git -C {repo} log --oneline --all --graph")
-    return code
+    context.exit(
+        demonstrate(lambda request, here: execute(request, here, json_=json_)[1], json_=json_, emit=emit)
+    )
 
 
 if __name__ == "__main__":
-    from conductor import main  # noqa: PLW0406 - a script is loaded twice; see the design
+    from conductor import main
 
     main()

@@ -11,14 +11,22 @@ fail. Errors: MachineError where the directory cannot be used, GitError where gi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import bookbag
+from school import settings
+from school.contracts import TEACHER_ROLES
 from school.errors import MachineError
+from school.settings import Settings
+from school.supervisor.request import Request
+from school.supervisor.result import Result
 from school.system.git import Git
+from school.worktrees import TeacherTrees
 
 LEAVES: Final = 3
 IDENTITY: Final = {
@@ -44,7 +52,7 @@ PROJECT: Final[dict[str, str]] = {
     ),
     "tally/report.py": (
         '"""Numbers as people read them."""\n\nimport json\n\n\n'
-        'def line(label, number):\n    """One line of a report."""\n    return "%s: %d" % (label, number)\n\n\n'
+        'def line(label, number):\n    """One line of a report."""\n    return "%s: %s" % (label, number)\n\n\n'
         'def amount(number):\n    """A number as it is written."""\n    return str(number)\n'
     ),
     "tests/__init__.py": "",
@@ -168,7 +176,7 @@ _FILLS: Final = {
         "[python3, -c, 'from tally import amount; assert amount(1234567) == \"1,234,567\", amount(1234567)']"
     ),
     "{breaker}": (
-        "'import pathlib; p = pathlib.Path(\"tally/numbers.py\"); s = p.read_text(); "
+        '\'import pathlib; p = pathlib.Path("tally/numbers.py"); s = p.read_text(); '
         'p.write_text(s[:s.index("def spread")].rstrip() + chr(10))\''
     ),
 }
@@ -221,6 +229,39 @@ def _make(directory: Path, config: str, tasks: str) -> Path:
     return directory
 
 
+def demonstrate(
+    execute: Callable[[Request, Settings], Result], *, json_: bool, emit: Callable[[object], None]
+) -> int:
+    """Run the students by *execute*, in a temporary directory that stays; 0 when each ended as it should."""
+    place = Path(tempfile.mkdtemp(prefix="school-demo-"))
+    repo = make_demo(place / "tally")
+    here = Settings.from_env({"HOME": str(place), "HERMES_HOME": str(place / "hermes")})
+    settings.configure(here)
+    said = f"{len(EXPECTED)} students without a model (each is simulated by a program) on a repository of their own: {repo}"
+    print(said, file=sys.stderr if json_ else sys.stdout, flush=True)
+    result = execute(Request(repo=str(repo), loop=True, rounds=2, leaves=LEAVES, sandbox="off"), here)
+    for role in TEACHER_ROLES:
+        TeacherTrees(role, here).remove_all()
+    rows = judge(result.document)
+    code = result.exit if result.exit > 1 else int(not all(row["as_expected"] for row in rows))
+    if json_:
+        emit(
+            {
+                "directory": str(place),
+                "repo": str(repo),
+                "students": rows,
+                "run": result.document,
+                "exit": code,
+            }
+        )
+        return code
+    show(rows)
+    print(
+        f"The repository and every record stay in {place}; look with: git -C {repo} log --oneline --all --graph"
+    )
+    return code
+
+
 def judge(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row a student: ``{"student", "what", "outcome", "as_expected", "detail"}``; *run* is a result document."""
     tasks = {task["id"]: task for task in run["tasks"]}
@@ -228,7 +269,13 @@ def judge(run: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _row(name: str, expected: Expected, task: Mapping[str, Any] | None) -> dict[str, Any]:
-    row = {"student": name, "what": expected.what, "outcome": "", "as_expected": False, "detail": "no such task"}
+    row = {
+        "student": name,
+        "what": expected.what,
+        "outcome": "",
+        "as_expected": False,
+        "detail": "no such task",
+    }
     if task is None:
         return row
     findings = (bookbag.read_archived(task["bead"]) or {}).get("findings", [])
@@ -241,21 +288,17 @@ def _row(name: str, expected: Expected, task: Mapping[str, Any] | None) -> dict[
 
 def _detail(task: Mapping[str, Any]) -> str:
     if task["branch"]:
-        return f"branch {task['branch']} after {task['attempts']} attempt{'s' if task['attempts'] > 1 else ''}"
+        return (
+            f"branch {task['branch']} after {task['attempts']} attempt{'s' if task['attempts'] > 1 else ''}"
+        )
     kept = f"; its work is at {task['ref']}" if task["ref"] else ""
     return f"{task['reason'] or task['outcome']}{kept}"
 
 
 def show(rows: Sequence[Mapping[str, Any]]) -> None:
-    """The rows as a table for people."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title="How each student ended", title_justify="left", box=None, pad_edge=False)
-    for name in ("", "student", "who", "ended", "because"):
-        table.add_column(name, overflow="fold")
+    """The rows for people."""
+    print("\nHow each student ended:")
     for row in rows:
-        mark = Text("ok", style="green") if row["as_expected"] else Text("NOT AS IT SHOULD", style="bold red")
-        table.add_row(mark, *(Text(str(row[name])) for name in ("student", "what", "outcome", "detail")))
-    Console(highlight=False).print(table)
+        mark = "as it should" if row["as_expected"] else "NOT AS IT SHOULD"
+        print(f"  {row['student']:<13} {row['outcome'] or 'missing':<9} {mark}: {row['what']}")
+        print(f"                {row['detail']}")

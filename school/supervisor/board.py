@@ -15,6 +15,7 @@ import bookbag
 from school.errors import BookbagCorruptedError, BookbagInvalidError
 from school.supervisor.plan import Plan
 from school.supervisor.rounds import Board, TaskState
+from school.supervisor.states import Action
 from school.tasks import Task, TaskLedger
 
 Bag = Mapping[str, Any]
@@ -26,6 +27,19 @@ def bag_of(bead: str) -> Bag | None:
         return bookbag.read_archived(bead) or bookbag.read_bookbag(bead)
     except (BookbagCorruptedError, BookbagInvalidError):
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One bead as it is on disk now, and what is due for it."""
+
+    bag: Bag
+    state: str
+    action: Action
+
+    @property
+    def bead(self) -> str:
+        return str(self.bag["bead"])
 
 
 @dataclass(slots=True)

@@ -88,18 +88,17 @@ class Closing:
     def remove(self, bag: Bag) -> None:
         """Remove what a leaf left: worktree, bead repository, outputs, process record and lock."""
         bead = bag["bead"]
-        if not self.remove_worktree(bag):
+        if not self.put_away(bag):
             return
-        processes_dir = self.settings.processes_dir
-        for name in (f"{bead}.json", f"{bead}.leaf.lock", f"{bead}.leaf.lock.owner"):
-            (processes_dir / name).unlink(missing_ok=True)
         self._leaf_log(bead).unlink(missing_ok=True)
         for folder in (self.settings.outputs_dir / bead, self.settings.scratch_dir / bead):
             if folder.exists():
                 files.remove_tree(folder)
 
-    def remove_worktree(self, bag: Bag) -> bool:
-        """Remove working tree and bead repository of *bag*; whether they are gone."""
+    def put_away(self, bag: Bag) -> bool:
+        """Remove working tree, bead repository and process files of *bag*, whose leaf is gone; whether they are."""
+        for name in (f"{bag['bead']}.json", f"{bag['bead']}.leaf.lock", f"{bag['bead']}.leaf.lock.owner"):
+            (self.settings.processes_dir / name).unlink(missing_ok=True)
         try:
             if (workspace := workspace_of(bag, settings=self.settings)) is not None:
                 leaf_worktrees(str(bag.get("worktrees") or "git"), settings=self.settings).remove(workspace)
@@ -132,7 +131,11 @@ class Closing:
         outputs = self.settings.outputs_dir / bead
         if outputs.is_dir():
             # Regular files only: whatever else lies there is not what a leaf wrote.
-            found |= {path.name: path for path in sorted(outputs.iterdir()) if path.is_file() and not path.is_symlink()}
+            found |= {
+                path.name: path
+                for path in sorted(outputs.iterdir())
+                if path.is_file() and not path.is_symlink()
+            }
         if (leaf_log := self._leaf_log(bead)).is_file() and leaf_log.stat().st_size:
             found["leaf.log"] = _tail(leaf_log)
         if (patch := self._patch(bag)) is not None:

@@ -10,7 +10,7 @@ Pure but for the clock it is handed; it keeps no truth, so a new conductor start
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -65,7 +65,9 @@ class HandOver:
         watch = self._watch(self.beads, f"{role} {bag['bead']}", mark)
         return self.clock.monotonic() - watch.since <= self.no_progress_s
 
-    def _queued_for(self, bag: Mapping[str, Any], missing: list[str], teachers: Mapping[str, Record | None]) -> float:
+    def _queued_for(
+        self, bag: Mapping[str, Any], missing: Sequence[str], teachers: Mapping[str, Record | None]
+    ) -> float:
         """How long no teacher has had *bag* in hand that still owes it a verdict."""
         bead = bag["bead"]
         if any((teachers.get(role) or {}).get("bead") == bead for role in missing):

@@ -78,6 +78,7 @@ class Leaves:
             self._leaving.pop(bead, None)
             _log.info("leaf.ended", bead=bead, pid=child.pid, exit_code=child.poll())
             child.close()
+            child.record.unlink(missing_ok=True)
         return ended
 
     def hurry(self, bead: str) -> None:

@@ -7,27 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final
 
 from school.contracts import TEACHER_ROLES
 from school.settings import Settings
-from school.supervisor.board import Bag
+from school.supervisor.board import Bag, View
 from school.supervisor.plan import Plan
 from school.supervisor.rounds import TaskState
 from school.supervisor.screen import Row, Screen
 from school.system import clock, files
 
-SENTENCE_CHARACTERS_MAX = 300
-
-
-class Seen(Protocol):
-    """A bead as the loop sees it."""
-
-    bag: Bag
-    state: str
-
-    @property
-    def bead(self) -> str: ...
+SENTENCE_CHARACTERS_MAX: Final = 1000
 
 
 @dataclass(slots=True)
@@ -56,7 +46,7 @@ class Narrator:
         findings = f", with {told} finding(s) of earlier attempts" if told else ""
         self.screen.say(f"{bag['task_id']}: attempt {bag['attempt']} by {agent}{findings}  [{bag['bead']}]")
 
-    def show(self, seen: Iterable[Seen]) -> None:
+    def show(self, seen: Iterable[View]) -> None:
         """Say new verdicts, and draw what is in flight where there is a place for it."""
         rows = []
         for view in seen:
@@ -73,7 +63,9 @@ class Narrator:
         self.screen.say(f"{state.id}: {said}" + (f", branch {branch}" if branch else ""))
 
     def salvaged(self, bag: Bag) -> None:
-        self.screen.say(f"{bag.get('task_id')}: its student is gone; {bag.get('summary') or 'nothing was lost'}")
+        self.screen.say(
+            f"{bag.get('task_id')}: its student is gone; {bag.get('summary') or 'nothing was lost'}"
+        )
 
     def expired(self, state: TaskState, why: str) -> None:
         self.screen.say(f"{state.id}: not waited for any longer: {why}; the next run takes it up")
@@ -109,7 +101,7 @@ class Narrator:
                 self._verdicts[key] = verdict
                 self.screen.say(f"{bag.get('task_id')}: {role} {verdict}")
 
-    def _row(self, view: Seen) -> Row:
+    def _row(self, view: View) -> Row:
         bag = view.bag
         known, since = self._since.get(view.bead, ("", 0.0))
         if known != view.state:
@@ -124,7 +116,7 @@ class Narrator:
             since=since,
         )
 
-    def _step(self, view: Seen) -> str:
+    def _step(self, view: View) -> str:
         if view.state == "RUNNING":
             return str(self._read(self.settings.processes_dir / f"{view.bead}.json").get("step", ""))
         doing = []

@@ -7,10 +7,10 @@ at its end, however that comes, what must not outlive it: the lock, the conducto
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import bookbag
@@ -106,17 +106,17 @@ def sweep(settings: Settings) -> None:
         if directory.is_dir():
             files.sweep_temporaries(directory)
     for path in settings.processes_dir.glob("*.json"):
-        if _is_of_the_dead(path, settings):
+        if _is_of_the_dead(path):
             path.unlink(missing_ok=True)
 
 
-def _is_of_the_dead(path: os.PathLike[str], settings: Settings) -> bool:
-    """A conductor's or teacher's record whose process is gone; a leaf's goes with its bead."""
+def _is_of_the_dead(path: Path) -> bool:
+    """A record whose process is gone, or of one that never came to be."""
     try:
         record = files.read_json(path)
     except ValueError:
         return False
-    if not isinstance(record, dict) or record.get("kind") not in ("conductor", "teacher"):
+    if not isinstance(record, dict):
         return False
     owner = processes.owner_of(record)
     return owner is None or locks.is_dead(owner)
@@ -128,7 +128,9 @@ def present(settings: Settings, repository: Repository, run: str) -> Iterator[No
     path = settings.processes_dir / f"conductor-{repository.key}.json"
     known = processes.owner_fields(processes.identity())
     record = ProcessRecord(name=path.stem, kind="conductor", step="running", since=clock.now(), **known)
-    files.write_json(path, {**dump(record), "run": run, "repo": str(repository.path), "repo_key": repository.key})
+    files.write_json(
+        path, {**dump(record), "run": run, "repo": str(repository.path), "repo_key": repository.key}
+    )
     try:
         yield
     finally:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from school.agents import chores, registry
 from school.config import FILE_NAME, load_config, refuse_impossible_limits
 from school.contracts import AgentSpec, ProjectConfig
-from school.errors import AgentError, ConfigError, MachineError, TaskFileError
+from school.errors import ConfigError, MachineError, TaskFileError
 from school.settings import Settings
 from school.supervisor.request import Request
 from school.system.git import Git
@@ -77,7 +77,9 @@ def refuse_bad_numbers(request: Request) -> None:
         if value is not None and value < 1:
             raise ConfigError(f"{flag} {value}: must be at least 1")
     if request.handoff_timeout_s is not None and not 0 < request.handoff_timeout_s < float("inf"):
-        raise ConfigError(f"--handoff-timeout {request.handoff_timeout_s:g}: must be a positive number of seconds")
+        raise ConfigError(
+            f"--handoff-timeout {request.handoff_timeout_s:g}: must be a positive number of seconds"
+        )
 
 
 def refuse_state_inside(repository: Repository, settings: Settings) -> None:
@@ -140,7 +142,7 @@ def refuse_missing_sandbox(config: ProjectConfig) -> None:
 def read_tasks(request: Request, repository: Repository, config: ProjectConfig) -> TaskFile:
     """The task file, or the one task of ``--task``; what is wrong names file and line, or the flag."""
     agents = [*config.agents, *registry.BUILT_IN]
-    known = {"agents": agents, "chores": chores.CHORES.keys(), "prefix": config.delivery.prefix}
+    prefix = config.delivery.prefix
     if request.task:
         return single_task(
             request.task,
@@ -152,7 +154,9 @@ def read_tasks(request: Request, repository: Repository, config: ProjectConfig) 
             chore=request.chore or None,
             accept=request.accept,
             check=request.check,
-            **known,
+            agents=agents,
+            chores=chores.CHORES,
+            prefix=prefix,
         )
     path = Path(request.tasks) if request.tasks else repository.path / TASKS_FILE
     if not request.tasks and not path.is_file():
@@ -162,7 +166,7 @@ def read_tasks(request: Request, repository: Repository, config: ProjectConfig) 
         )
     if request.agent and request.agent not in agents:
         raise ConfigError(f"--agent: {request.agent!r} is no known agent ({', '.join(agents)})")
-    return load_tasks(path, **known)
+    return load_tasks(path, agents=agents, chores=chores.CHORES, prefix=prefix)
 
 
 # --- agents -------------------------------------------------------------------------------------------------

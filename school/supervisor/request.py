@@ -14,12 +14,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from school.errors import ConfigError
 from school.settings import Settings
 from school.system import clock, files
+from school.worktrees import inspect_repository
 
 RUNS_KEPT_MAX: Final = 200
 # How the task is described, when it is not in a file; all of these belong to ``--task``.
 TASK_FIELDS: Final = ("task", "role", "domain", "difficulty", "run", "chore", "accept", "check")
+_TEXTS: Final = ("task", "role", "domain", "difficulty", "agent", "run", "chore", "base", "sandbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,36 @@ class Request:
         """This request where it says something, *earlier* where it does not."""
         given = {f.name: value for f in fields(self) if (value := getattr(self, f.name))}
         if "tasks" in given:
-            earlier = replace(earlier, **dict.fromkeys(TASK_FIELDS[:-2], ""), accept=(), check=())
+            earlier = replace(earlier, task="", run="", chore="", role="", domain="", difficulty="")
+            earlier = replace(earlier, accept=(), check=())
         if "task" in given:
             earlier = replace(earlier, tasks="")
         return replace(earlier, **given)
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any]) -> Request:
+        """The command line as it was parsed; ConfigError for flags that do not go together."""
+        if flags["task"] is not None and flags["tasks"] is not None:
+            raise ConfigError("--task and --tasks exclude each other")
+        if flags["task"] is None and not flags["resume"]:
+            for name in TASK_FIELDS:
+                if flags[name]:
+                    raise ConfigError(f"--{name} describes one task and needs --task")
+        for name in ("tasks", *_TEXTS):
+            if flags[name] is not None and not flags[name].strip():
+                raise ConfigError(f"--{name}: is empty")
+        return cls(
+            repo=str(Path(flags["repo"] or ".").absolute()),
+            tasks=str(Path(flags["tasks"]).absolute()) if flags["tasks"] else "",
+            accept=tuple(flags["accept"]),
+            check=tuple(flags["check"]),
+            loop=flags["loop"],
+            rounds=flags["rounds"],
+            leaves=flags["leaves"],
+            sync=flags["sync"],
+            handoff_timeout_s=flags["handoff_timeout"],
+            **{name: flags[name] or "" for name in _TEXTS},
+        )
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Request:
@@ -98,7 +127,11 @@ def last_run(settings: Settings, repo_key: str) -> dict[str, Any] | None:
 def _records(settings: Settings, repo_key: str) -> Iterator[dict[str, Any]]:
     for path in sorted(settings.runs_dir.glob("*.json"), reverse=True):
         record = _read(path)
-        if record is not None and record.get("repo_key") == repo_key and isinstance(record.get("request"), dict):
+        if (
+            record is not None
+            and record.get("repo_key") == repo_key
+            and isinstance(record.get("request"), dict)
+        ):
             yield record
 
 
@@ -108,3 +141,11 @@ def _read(path: Path) -> dict[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) else None
+
+
+def to_resume(request: Request, settings: Settings) -> tuple[Request, str] | None:
+    """The last run's request under what was given again, and its base; None when no run was ever begun."""
+    earlier = last_run(settings, inspect_repository(Path(request.repo)).key)
+    if earlier is None:
+        return None
+    return request.over(Request.read(earlier["request"])), str(earlier.get("base", ""))

@@ -53,3 +53,8 @@ def document(plan: Plan, run: str, register: Register) -> dict[str, Any]:
         "tasks": rows,
         "counts": counts(row["outcome"] for row in rows),
     }
+
+
+def nothing(repo: str) -> dict[str, Any]:
+    """The document of a run that there was no reason to begin."""
+    return {"run": "", "repo": repo, "base": "", "tasks": [], "counts": counts([]), "exit": 0}

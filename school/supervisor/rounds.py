@@ -64,9 +64,7 @@ class Board:
 
     def startable(self, state: TaskState) -> bool:
         """Due, attempts left, needs done, nothing in flight; whether the round allows it is another question."""
-        return not (
-            state.closed or state.exhausted or state.expired or state.in_flight or self.unmet(state)
-        )
+        return not (state.closed or state.exhausted or state.expired or state.in_flight or self.unmet(state))
 
     def ready(self, round_: int) -> list[TaskState]:
         """The tasks that may be given their attempt of this round now."""

@@ -28,7 +28,7 @@ from school.errors import (
     SchoolError,
     WorktreeError,
 )
-from school.supervisor.board import Bag, bag_of
+from school.supervisor.board import Bag, View, bag_of
 from school.supervisor.closing import Deliver
 from school.supervisor.handover import HandOver
 from school.supervisor.leaves import Leaves
@@ -52,7 +52,14 @@ Reviewer = Callable[[str, str], str]
 LOOK_S_MAX: Final = 1.0
 SIGNAL_EXIT: Final = 128
 # What can be wrong with one bead alone; everything else is the machine's, and ends the run.
-ONE_BEADS_ERRORS: Final = (BookbagCorruptedError, BookbagInvalidError, ConfigError, GitError, LockTimeout, WorktreeError)
+ONE_BEADS_ERRORS: Final = (
+    BookbagCorruptedError,
+    BookbagInvalidError,
+    ConfigError,
+    GitError,
+    LockTimeout,
+    WorktreeError,
+)
 
 _log = log.get("supervisor")
 
@@ -62,19 +69,6 @@ def run_plan(plan: Plan, *, screen: Screen, deliver: Deliver, reviewer: Reviewer
     school_settings.configure(plan.settings)
     with open_ground(plan, screen, deliver) as ground:
         return Run(plan, ground, screen, reviewer).execute()
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """One bead as it is on disk now, and what is due for it."""
-
-    bag: Bag
-    state: str
-    action: Action
-
-    @property
-    def bead(self) -> str:
-        return str(self.bag["bead"])
 
 
 @dataclass(slots=True)
@@ -164,8 +158,7 @@ class Run:
         self.running = running
         for view in views:
             if view.bead in self.tainted and view.state in AWAITING_REVIEW:
-                fields = {"status": "failed", "reason": "repository_changed"}
-                bookbag.locked_update_bookbag(view.bead, **fields)
+                bookbag.locked_update_bookbag(view.bead, status="failed", reason="repository_changed")
 
     def try_to(self, view: View) -> bool:
         """Act on one bead; what is wrong with that one must not stop the others."""
@@ -179,7 +172,7 @@ class Run:
             self.narrator.stuck(state, str(error))
             return True
 
-    def act(self, view: View) -> bool:
+    def act(self, view: View) -> bool:  # noqa: PLR0911 - one return a cell of the table
         """Do what is due for one bead; whether anything moved."""
         match view.action:
             case Action.LEAF:
@@ -324,7 +317,8 @@ class Run:
         """Salvage and close what needs nobody else, a bounded number of times over the table."""
         for _ in range(len(Action)):
             views = [view for view in self.look() if view.action not in (Action.LEAF, Action.REVIEW)]
-            if not any([self.try_to(view) for view in views]):
+            acted = [self.try_to(view) for view in views]
+            if not any(acted):
                 return
 
     def put_away(self) -> None:
@@ -335,7 +329,7 @@ class Run:
                 continue
             used[bag.get("base_commit", "")] = True
             if bookbag.bookbag_state(bag) in AWAITING_REVIEW:
-                self.ground.closing.remove_worktree(bag)
+                self.ground.closing.put_away(bag)
         for commit, needed in used.items():
             if not needed:
                 self.ground.clone.unpin(pin_name(commit))

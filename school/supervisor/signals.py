@@ -38,11 +38,11 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _end(self, number: int, frame: FrameType | None) -> None:
+    def _end(self, number: int, _frame: FrameType | None) -> None:
         if self.received:
             os._exit(128 + number)
         self.received = number
         self._wake()
 
-    def _child(self, number: int, frame: FrameType | None) -> None:
+    def _child(self, _number: int, _frame: FrameType | None) -> None:
         self._wake()

@@ -94,7 +94,11 @@ class Starter:
     def agent_for(self, task: Task, earlier: Iterable[Bag]) -> AgentSpec:
         """The candidate whose turn it is: best score first, the next stronger after a failure."""
         candidates = {spec.name: spec for spec in self.plan.agents[task.id]}
-        tried = [str((bag.get("agent") or {}).get("name", "")) for bag in earlier if bag.get("outcome") != "accepted"]
+        tried = [
+            str((bag.get("agent") or {}).get("name", ""))
+            for bag in earlier
+            if bag.get("outcome") != "accepted"
+        ]
         book = ScoreBook(self.plan.settings)
         name, reason = book.choose(list(candidates), task.student_role, task.domain, tried=tried)
         return candidates[name].model_copy(update={"reason": reason})

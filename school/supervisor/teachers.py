@@ -74,9 +74,8 @@ class Teachers:
             if child.wait(max(0.1, deadline - clock.monotonic())) is None:
                 child.kill_tree(1.0)
             child.close()
+            child.record.unlink(missing_ok=True)
         for post in self.posts:
-            if post.child is not None:
-                self._record_file(post).unlink(missing_ok=True)
             post.child = None
 
     def _see_to(self, post: Post) -> str:
@@ -93,11 +92,14 @@ class Teachers:
         post.child = None
         exit_code = child.poll()
         child.close()
+        child.record.unlink(missing_ok=True)
         if exit_code == HELD_EXIT or self._held(post.role):
             _log.info("teacher.role_taken", role=post.role, pid=child.pid)
             return
         post.policy.died()
-        _log.warning("teacher.died", role=post.role, pid=child.pid, exit_code=exit_code, in_a_row=post.policy.row)
+        _log.warning(
+            "teacher.died", role=post.role, pid=child.pid, exit_code=exit_code, in_a_row=post.policy.row
+        )
         if post.policy.exhausted():
             raise TeacherError(
                 f"teacher {post.role} died {DEATHS_MAX} times in {WINDOW_S:g} s (last exit {exit_code}); "

@@ -14,9 +14,10 @@ from typing import Any, Final
 import bookbag
 from school.contracts import TEACHER_ROLES
 from school.errors import ConfigError, MachineError
+from school.records.store import check_bead
 from school.settings import Settings
 from school.supervisor.board import Bag, bag_of
-from school.supervisor.closing import Closing, Deliver
+from school.supervisor.closing import Closing
 from school.supervisor.opening import hold
 from school.system import clock, files, locks, processes
 from school.system.markers import signal_exactly
@@ -59,7 +60,11 @@ def retry(task_id: str, repo: Path, settings: Settings) -> Row:
     with hold(repository, settings, f"retry {task_id}"):
         ledger = TaskLedger(settings, repository.key)
         records = ledger.retry(task_id)
-        closed = [bag["bead"] for bag in _blocked_of(task_id, repository) if _close(bag, repository, settings, ledger)]
+        closed = [
+            bag["bead"]
+            for bag in _blocked_of(task_id, repository)
+            if _close(bag, repository, settings, ledger)
+        ]
     return {"task_id": task_id, "records": len(records), "archived": closed}
 
 
@@ -78,7 +83,7 @@ def _close(bag: Bag, repository: Repository, settings: Settings, ledger: TaskLed
     return Closing(settings, repository, clone, _nothing_to_deliver, ledger, lambda _: None).close(bag)
 
 
-def _nothing_to_deliver(bag: Bag, repository: Repository, clone: SchoolClone) -> Mapping[str, str]:
+def _nothing_to_deliver(bag: Bag, _repository: Repository, _clone: SchoolClone) -> Mapping[str, str]:
     raise AssertionError(f"{bag['bead']}: a blocked bead is not accepted")
 
 
@@ -88,7 +93,7 @@ def recover(beads: Iterable[str], repo: Path, settings: Settings) -> list[Row]:
     with hold(repository, settings, "recover"):
         wanted = list(beads)
         for bead in wanted:
-            if bag_of(bookbag.check_bead(bead)) is None:
+            if bag_of(check_bead(bead)) is None:
                 raise ConfigError(f"recover {bead}: there is no such bead")
         return [_recovered(bead, repository, settings) for bead in wanted or _all_of(repository)]
 
@@ -104,7 +109,13 @@ def _recovered(bead: str, repository: Repository, settings: Settings) -> Row:
         raise ConfigError(f"recover {bead}: it belongs to {bag.get('repo')}, not to {repository.path}")
     if bag.get("status") == "running":
         bag = salvage(bead, reason="conductor_died", settings=settings) or bag
-    row = {"bead": bead, "task_id": bag.get("task_id", ""), "ref": "", "commit": "", "detail": bag.get("summary", "")}
+    row = {
+        "bead": bead,
+        "task_id": bag.get("task_id", ""),
+        "ref": "",
+        "commit": "",
+        "detail": bag.get("summary", ""),
+    }
     commit = bag.get("head_commit")
     if bag.get("status") == "running":
         return {**row, "detail": "its student is at work"}
@@ -128,7 +139,9 @@ def stop(repo: Path, settings: Settings) -> list[Row]:
     mine = f"conductor-{repository.key}"
     rows = [_end(mine, conductors[mine])] if mine in conductors else []
     if not (conductors.keys() - {mine}):
-        rows += [_end(f"teacher-{role}", owner) for role in TEACHER_ROLES if (owner := _teacher(role, settings))]
+        rows += [
+            _end(f"teacher-{role}", owner) for role in TEACHER_ROLES if (owner := _teacher(role, settings))
+        ]
     return rows
 
 

@@ -19,7 +19,15 @@ class Case:
 
     @staticmethod
     def record(role, **fields):
-        return {"role": role, "pid": 7, "state": "idle", "bead": "", "check": "", "progress": 0, "reviewed": 0} | fields
+        return {
+            "role": role,
+            "pid": 7,
+            "state": "idle",
+            "bead": "",
+            "check": "",
+            "progress": 0,
+            "reviewed": 0,
+        } | fields
 
     def look(self):
         return self.watch.overdue(self.bag, self.teachers, parse(self.clock.now()))
@@ -47,7 +55,8 @@ def test_a_renewed_record_alone_is_no_progress(case):
 
 
 @pytest.mark.parametrize(
-    "change", [{"progress": 1}, {"check": "verification"}, {"state": "reviewing"}, {"pid": 8}, {"reviewed": 1}]
+    "change",
+    [{"progress": 1}, {"check": "verification"}, {"state": "reviewing"}, {"pid": 8}, {"reviewed": 1}],
 )
 def test_whatever_shows_that_a_teacher_gets_on_starts_its_clock_again(case, change):
     case.clock.sleep(100)

@@ -22,12 +22,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from school.contracts import CheckContext, CheckResult, Receipt
+from school.contracts import READ_ONLY_ROLES, CheckContext, CheckResult, Receipt
 from school.guarded import TEST, TEST_CONFIG, is_guarded, is_source, is_test, words
 from school.review.checks import commands
 from school.review.checks.seams import Compare, OpenBench, Spoil, detail_of, was_cancelled
 from school.review.checks.standing import Standing
-from school.review.checks.work import Findings, Work, list_tree
+from school.review.checks.work import Findings, Work, list_tree, role_of
 
 _RUNNERS: Final = words(
     "pytest unittest tox nox nose2 make npm yarn pnpm cargo go just bun jest vitest ctest"
@@ -99,6 +99,13 @@ class Acceptance:
             self._chore_again(context, findings, result)
         elif _claims_no_change(context):
             result.no_verdict = "no_change is claimed, and no criterion with a check bears it out"
+        elif not work.files and role_of(context.bag) not in READ_ONLY_ROLES:
+            findings.add(
+                "HIGH",
+                "nothing_done",
+                "The claim is done, and nothing was changed; no criterion says that nothing had to be.",
+                todo="Make the change that the task asks for; or claim no_change and say why.",
+            )
         elif work.files or not _answers(context):
             self._own_checks(context, result)
         else:
