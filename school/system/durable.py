@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
+import shutil
 import sys
 import time
 import zlib
@@ -106,7 +106,7 @@ def temporary_name(path: Path | str) -> str:
     head, tail = os.path.split(path)
     # A name may have 255 bytes; what is cut of the record's own name is not needed to find the maker.
     tail = os.fsdecode(os.fsencode(tail)[:120])
-    return os.path.join(head, f".{tail}.{pid}.{maker}-{secrets.token_hex(4)}.tmp")
+    return os.path.join(head, f".{tail}.{pid}.{maker}-{os.urandom(4).hex()}.tmp")
 
 
 def discard(path: str | Path) -> None:
@@ -203,7 +203,7 @@ def create_atomic(path: Path | str, data: bytes, *, mode: int = FILE_MODE) -> No
 
 
 def sweep_temporaries(directory: Path) -> int:
-    """Remove temporary files in *directory* whose maker is dead; how many went."""
+    """Remove temporary files and folders in *directory* whose maker is dead; how many went."""
     removed = 0
     try:
         names = os.listdir(directory)
@@ -214,7 +214,9 @@ def sweep_temporaries(directory: Path) -> int:
     for name in names:
         match = _TEMPORARY.match(name)
         if match and _left_behind(directory / name, int(match["pid"]), match["nonce"]):
-            discard(directory / name)
+            path = directory / name
+            # A folder that was being built aside; what cannot be removed of it is found again next time.
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else discard(path)
             removed += 1
     return removed
 

@@ -14,7 +14,6 @@ Errors: ``Owner.parse`` returns None for what names nobody; nothing here raises 
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -233,7 +232,7 @@ def this_process(purpose: str = "", nonce: str | None = None) -> Owner:
         boot_id(),
         host_name(),
         pid_namespace(),
-        nonce or secrets.token_hex(8),
+        nonce or os.urandom(8).hex(),
         " ".join(purpose.split()),
     )
 
@@ -242,7 +241,7 @@ def identity(pid: int | None = None) -> Owner:
     """Who *pid* is (None: the calling process); an empty ``start`` where that could not be seen."""
     if pid is None:
         return this_process()
-    return Owner(pid, look(pid).start, boot_id(), host_name(), pid_namespace(), secrets.token_hex(8))
+    return Owner(pid, look(pid).start, boot_id(), host_name(), pid_namespace(), os.urandom(8).hex())
 
 
 def is_dead(owner: Owner) -> bool:

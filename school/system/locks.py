@@ -21,9 +21,10 @@ file system refuses (no hard links, no flock, no space, read-only).
 # ruff: noqa: PTH104, PTH114, PTH108, PTH112
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
-import random
 import time
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +54,8 @@ GARBLED_AGE_S: Final = 5.0
 GUARD_TIMEOUT_S: Final = 1.0
 WAIT_MIN_S: Final = 0.001
 WAIT_MAX_S: Final = 0.050
+TURN_S: Final = 0.020
+TURN_PAUSE_S: Final = 0.0001
 RECORD_BYTES_MAX: Final = 4096
 
 
@@ -157,14 +160,24 @@ class OwnedLock:
     def _wait(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
         pause = WAIT_MIN_S
-        while True:
-            if self._link() or (self._takeable(self._read()) and self._take_over()):
-                return True
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(left, pause * random.uniform(0.5, 1.0)))  # noqa: S311 - spreads waiters out
-            pause = min(WAIT_MAX_S, pause * 1.5)
+        proven = float("-inf")
+        with _Turn(f"{self.guard}.turn") as turn:
+            while True:
+                now = time.monotonic()
+                if self._link():
+                    return True
+                if now - proven >= WAIT_MIN_S:
+                    proven = now
+                    if self._takeable(self._read()) and self._take_over():
+                        return True
+                if now >= deadline:
+                    return False
+                if turn.mine():
+                    time.sleep(min(deadline - now, TURN_PAUSE_S))
+                else:
+                    # Jitter spreads the waiters out.
+                    time.sleep(min(deadline - now, pause * (0.5 + os.urandom(1)[0] / 512)))
+                    pause = min(WAIT_MAX_S, pause * 1.5)
 
     def _read(self) -> str | None:
         """The lock's text; None when absent, empty for what cannot be read as a record at all."""
@@ -218,6 +231,46 @@ class OwnedLock:
             raise files.machine_error("take over a lock", self.path, cause) from cause
         finally:
             guard.release()
+        return True
+
+
+class _Turn:
+    """Whose turn it is among those who wait: one of them looks often, the others seldom.
+
+    Without it, who has just released the lock takes it again while all others sleep, and some never get it. It
+    is only a hint, held for ``TURN_S`` at most: a waiter that is stopped while it has the turn delays nobody.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+        self._since: float | None = None
+
+    def __enter__(self) -> Self:
+        with contextlib.suppress(OSError):  # a full disk, say: then all look seldom
+            self._fd = os.open(
+                self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, files.FILE_MODE
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def mine(self) -> bool:
+        """Whether the caller may look often now."""
+        now = time.monotonic()
+        if self._since is not None:
+            if now - self._since < TURN_S:
+                return True
+            self._since = None
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        self._since = now
         return True
 
 
@@ -306,8 +359,6 @@ class KernelLock:
 
 def held_elsewhere(path: Path | str) -> bool:
     """Whether a process other than this one holds the kernel lock *path* right now."""
-    import fcntl
-
     if os.path.realpath(path) in _held_here:
         return False
     try:

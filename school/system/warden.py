@@ -169,8 +169,15 @@ class Warden:
                 for number in (signal.SIGSTOP, signal.SIGKILL):
                     for pid, start in living.items():
                         self.signal(pid, start, number)
+            elif self._hurried():
+                deadline = min(deadline, time.monotonic() + ORPHANED_GRACE_S)
             time.sleep(pause)
             pause = min(0.05, pause * 2)
+
+    def _hurried(self) -> bool:
+        """Whether nobody waits for a polite end any more: the caller is gone, or wants it now."""
+        ready, _, _ = select.select([self.lifeline], [], [], 0)
+        return bool(ready) and os.read(self.lifeline, 1) != b"T"
 
     # --- the run ---
 
