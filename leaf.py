@@ -19,7 +19,7 @@ import errno
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
 
@@ -40,6 +40,7 @@ from school.contracts import (
 )
 from school.errors import (
     AgentError,
+    BookbagInvalidError,
     HeldError,
     LeafError,
     LeafNotBootedError,
@@ -65,6 +66,12 @@ DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _log = log.get("leaf")
 
 
+class NothingToRunError(LeafError):
+    """There is no bookbag that stands at ``running`` under that name."""
+
+    exit_code: ClassVar[int] = 2
+
+
 class StudentLeaf:
     """One bead's worktree and agent; the steps in order, each usable by itself."""
 
@@ -82,7 +89,7 @@ class StudentLeaf:
     def boot(self) -> str:
         """Make the worktree of the bead, verified at its base commit, and prepare it; its path.
 
-        Raises LeafError when the record is not ``running``, WorktreeError when there can be no worktree (then
+        Raises NothingToRunError when the record is not ``running``, WorktreeError when there can be no worktree (then
         nothing of it is left), SetupFailed when ``[setup]`` fails (then it stays, for the snapshot).
         """
         if self.workspace is None:
@@ -95,9 +102,11 @@ class StudentLeaf:
     def _running(self) -> dict[str, Any]:
         bag = bookbag.read_bookbag(self.bead)
         if bag is None:
-            raise LeafError(f"{self.bead}: there is no bookbag of that name in {self.settings.bookbag_dir}")
+            raise NothingToRunError(
+                f"{self.bead}: there is no bookbag of that name in {self.settings.bookbag_dir}"
+            )
         if bag.get("status") != "running":
-            raise LeafError(
+            raise NothingToRunError(
                 f"{self.bead}: its bookbag stands at {bookbag.bookbag_state(bag)}, nothing to run"
             )
         return bag
@@ -408,7 +417,7 @@ def main(bead: str) -> None:
         sys.exit(run_leaf(bead, settings=settings, stop=stop))
     except SchoolError as error:
         click.echo(f"leaf: {error}", err=True)
-        sys.exit(EXIT_USAGE if isinstance(error, LeafError) else error.exit_code)
+        sys.exit(EXIT_USAGE if isinstance(error, BookbagInvalidError) else error.exit_code)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class Job:
         files.ensure_dir(self.output_dir)
         self.progress("running")
         finished = processes.run(
-            list(argv),
+            argv,
             cwd=self.folder,
             env=agent_environment(
                 self.spec,
@@ -96,7 +96,7 @@ class Job:
             watch_dir=self.folder,
             cancelled=self.cancelled,
         )
-        return self._outcome(finished)
+        return self._outcome(finished, argv[0])
 
     def _limits(self, timeout_s: float) -> RunLimits:
         return RunLimits(
@@ -106,9 +106,9 @@ class Job:
             output_bytes=self.limits.output_bytes,
         )
 
-    def _outcome(self, finished: Finished) -> AgentOutcome:
+    def _outcome(self, finished: Finished, program: str) -> AgentOutcome:
         claim, problems = read_claim(self.result_path)
-        reason, detail = self._ending(finished)
+        reason, detail = self._ending(finished, program)
         if not reason and claim.retry_at:
             reason, detail = "quota", f"the agent's quota is used up until {claim.retry_at}"
         return AgentOutcome(
@@ -124,12 +124,13 @@ class Job:
             notes=problems,
         )
 
-    def _ending(self, finished: Finished) -> tuple[str, str]:
+    def _ending(self, finished: Finished, program: str) -> tuple[str, str]:
         """Reason and sentence for how it ended; both empty for an exit status of 0."""
         name = self.spec.name
         if reason := _REASONS.get(finished.reason, finished.reason):
             said = f"; its last line: {finished.last_line}" if finished.last_line else ""
-            return reason, f"{name}: {finished.detail or finished.reason}{said}"
+            what = f"{program}: " if reason == "not_installed" else ""
+            return reason, f"{name}: {what}{finished.detail or finished.reason}{said}"
         if finished.exit_code == 0:
             return "", ""
         if starved := self._starved():
