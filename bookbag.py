@@ -22,7 +22,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -214,7 +213,7 @@ def archive_bookbag(bead: str, extra: Mapping[str, bytes | Path] | None = None) 
     step ends the same: once the archive is there it wins. Legal from SCORED, FAILED and BLOCKED.
     """
     place = archive_path(bead)
-    aside = place.parent / f".{bead}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+    aside = Path(files.temporary_name(settings.current().bookbag_dir / bead))
     if not place.exists():
         _build_aside(aside, extra or {})
     try:
@@ -226,7 +225,6 @@ def archive_bookbag(bead: str, extra: Mapping[str, bytes | Path] | None = None) 
 
 
 def _build_aside(aside: Path, extra: Mapping[str, bytes | Path]) -> None:
-    files.ensure_dir(aside.parent)
     files.ensure_dir(aside)
     for name, content in extra.items():
         if name in ("", ".", "..", "bookbag.json") or "/" in name or "\0" in name:
@@ -238,11 +236,14 @@ def _build_aside(aside: Path, extra: Mapping[str, bytes | Path]) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as reading, target.open("xb") as writing:
-        target.chmod(settings.FILE_MODE)
-        shutil.copyfileobj(reading, writing, _COPY_BYTES)
-        writing.flush()
-        os.fsync(writing.fileno())
+    try:
+        with source.open("rb") as reading, target.open("xb") as writing:
+            target.chmod(settings.FILE_MODE)
+            shutil.copyfileobj(reading, writing, _COPY_BYTES)
+            writing.flush()
+            os.fsync(writing.fileno())
+    except OSError as cause:
+        raise files.machine_error(f"copy {source} into the archive", target, cause) from cause
 
 
 def _archive_locked(bead: str, aside: Path, place: Path) -> Path:
@@ -264,16 +265,25 @@ def _rename_into_archive(bag: Bag, aside: Path, place: Path) -> None:
     files.write_json(aside / "bookbag.json", {**bag, "rev": int(bag.get("rev", 0)) + 1, "history": steps})
     files.fsync_dir(aside)
     # The folder carries its bead's birth, so that a hundred thousand of them can be put in order unread.
-    born = clock.parse(bag["timestamp"]) if bag.get("timestamp") else datetime.fromtimestamp(0).astimezone()
-    os.utime(aside, (born.timestamp(), born.timestamp()))
+    born = _born(bag)
+    os.utime(aside, (born, born))
+    files.ensure_dir(place.parent)
     aside.rename(place)
     files.fsync_dir(place.parent)
+
+
+def _born(bag: Bag) -> float:
+    """When the record was made; a seed record may not say so in a way that can be read, and then comes first."""
+    try:
+        return clock.parse(bag.get("timestamp", "")).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def sweep_leftovers() -> int:
     """Remove what killed writers left half-written; never a living writer's. Returns how many went."""
     here = settings.current()
-    places = (here.bookbag_dir, here.archive_dir, here.signal_dir, here.lock_dir)
+    places = (here.bookbag_dir, here.signal_dir, here.lock_dir, here.reviews_dir)
     return sum(files.sweep_temporaries(place) for place in places if place.is_dir())
 
 

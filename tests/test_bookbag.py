@@ -180,6 +180,7 @@ def test_corrupt_under_a_held_lock_stays_and_is_still_said(school: Settings) -> 
         ({"difficulty": "epic"}, "difficulty"),
         ({"rev": "many"}, "rev"),
         ({"schema": 2}, "schema"),
+        ({"timestamp": "yesterday"}, "timestamp"),
     ],
 )
 def test_invalid_stays_and_is_said(school: Settings, change: dict[str, Any], why: str) -> None:

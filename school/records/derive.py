@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from school.contracts import DIFFICULTIES, LENSES, OUTPUT_BYTES_MAX, SCHEMA_VERSION, TEACHER_ROLES, Bookbag
 from school.records.moves import BEAD_NAME, REQUIRED
+from school.system import clock
 
 # Enough to see what ran, short enough for a field that people read; the receipts themselves are in the reviews.
 _VERIFICATION_LINES_MAX: Final = 200
@@ -154,6 +155,11 @@ def _rule_problems(bag: Mapping[str, Any]) -> list[str]:
         said = (bag.get(f"{role}_review") or {}).get("verdict")
         if said and said != bag.get(f"{role}_verdict"):
             wrong.append(f"{role}_review: says {said}, {role}_verdict says {bag.get(f'{role}_verdict')!r}")
+    if stamp := bag.get("timestamp"):
+        try:
+            clock.parse(stamp)
+        except ValueError as error:
+            wrong.append(f"timestamp: {error}")
     states = [step["state"] for step in bag.get("history") or []]
     if len(states) != len(set(states)):
         wrong.append("history: a state is in it twice")

@@ -2,6 +2,7 @@
 
 ``storm``: one update a byte on stdin, answered with a byte: ``.`` done, ``O`` somebody else was inside too.
 ``kills N``: forks N writers one after another, kills each in the middle, and reads the record after each.
+``archives N``: forks N times, kills each in the middle of archiving a bead of its own, and archives it again.
 ``read``: reads without end, until stdin closes; exits 1 at the first record that is not whole.
 """
 
@@ -58,7 +59,9 @@ def write_for_ever() -> None:
 
 def kills(rounds: int) -> int:
     last = 0
-    bookbag.update_bookbag(BEAD, lambda bag: bag | payload(), by="conductor")  # what forks need is loaded once
+    bookbag.update_bookbag(
+        BEAD, lambda bag: bag | payload(), by="conductor"
+    )  # what forks need is loaded once
     for _ in range(rounds):
         child = os.fork()
         if child == 0:
@@ -74,6 +77,34 @@ def kills(rounds: int) -> int:
     done = bookbag.update_bookbag(BEAD, lambda bag: bag | {"summary": "after"}, by="conductor")
     print(last)
     return 0 if done else 2
+
+
+def archives(rounds: int) -> int:
+    """Archive bead after bead, killed in the middle; done again it is whole, with everything that belongs to it."""
+    extra: dict[str, bytes | Path] = {
+        name: name.encode() * 2000 for name in ("brief.json", "stdout", "diff.patch")
+    }
+    halfway = 0
+    for number in range(rounds):
+        bead = f"coder-archive-{number:08x}"
+        bookbag.write_bookbag(bead, task="t", student="coder", domain="d", difficulty="easy", status="failed")
+        child = os.fork()
+        if child == 0:
+            bookbag.archive_bookbag(bead, extra)
+            os._exit(0)
+        time.sleep(random.uniform(0.0, KILL_WITHIN_S))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        archived, live = bookbag.read_archived(bead), bookbag.read_bookbag(bead)
+        if archived is None and live is None:
+            return 1
+        halfway += archived is None or live is not None
+        place = bookbag.archive_bookbag(bead, extra)
+        kept = {path.name: path.read_bytes() for path in place.iterdir()}
+        if kept.pop("bookbag.json", b"") == b"" or kept != extra or bookbag.read_bookbag(bead) is not None:
+            return 2
+    print(halfway)
+    return 0
 
 
 def read() -> int:
@@ -92,6 +123,8 @@ if __name__ == "__main__":
             storm(Path(marker))
         case ["kills", rounds]:
             sys.exit(kills(int(rounds)))
+        case ["archives", rounds]:
+            sys.exit(archives(int(rounds)))
         case ["read"]:
             sys.exit(read())
         case _:

@@ -33,4 +33,18 @@ def test_no_torn_record_is_ever_read(school: Settings) -> None:
     assert not school.corrupt_dir.exists()
     bookbag.sweep_leftovers()
     assert [path.name for path in school.bookbag_dir.iterdir()] == [f"{BEAD}.json"]
-    assert sorted(path.name for path in school.lock_dir.iterdir()) == [".guard"]
+    assert not [path.name for path in school.lock_dir.iterdir() if path.suffix in (".lock", ".tmp")]
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(60 + ROUNDS // 5)
+def test_an_archive_is_whole_or_not_there(school: Settings) -> None:
+    rounds = max(40, ROUNDS // 4)
+    killer = start(school, "archives", str(rounds))
+    out, _ = killer.communicate(timeout=50 + ROUNDS // 5)
+    assert killer.returncode == 0
+    assert int(out) > 0, "nobody was killed in the middle"
+    bookbag.sweep_leftovers()
+    assert [path.name for path in school.bookbag_dir.iterdir()] == ["archive"]
+    assert len(bookbag.list_bookbags(archived=True)) == rounds
+    assert all(not path.name.startswith(".") for path in school.archive_dir.iterdir())
