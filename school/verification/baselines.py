@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,9 @@ from school.verification.reports import COMMAND
 from school.verification.runner import CheckRun
 
 EXTRA_RUNS: Final = 3
+# A later base run in which more than this differs is not the same machine any more.
+SHAKEN_MIN: Final = 3
+SHAKEN_SHARE: Final = 0.1
 FILES_MAX: Final = 200
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -63,23 +66,28 @@ class Baseline(Record):
     def green(self) -> bool:
         return self.receipt.outcome == "passed"
 
-    def add(self, run: CheckRun) -> None:
-        """Another run at base: what passed before and does not now is unsteady. A run without names says nothing of
-        a single test.
+    def add(self, run: CheckRun) -> bool:
+        """Another run at base: what passed before and does not now is unsteady. False where so much differs that this is
+        no flaky test but another machine; then nothing is learnt of single tests.
         """
         self.runs += 1
         self.slowest_s = max(self.slowest_s, run.duration_s)
-        after = run.tests_by_name
-        unsteady = set(self.unsteady)
         if self.tests is None:
-            unsteady |= {COMMAND} if run.outcome != "passed" else set()
-        elif after is not None:
-            unsteady |= {name for name in self.passed if after.get(name) in reports.BAD}
-            if COMMAND in after:
-                unsteady |= {COMMAND} if self.green else set()
-            else:
-                unsteady |= {name for name in self.passed if after.get(name, "skipped") == "skipped"}
-        self.unsteady = sorted(unsteady)
+            now = {COMMAND} if run.outcome != "passed" and self.green else set()
+        elif run.tests_by_name is None:
+            return not self.passed
+        else:
+            now = self._worse(run.tests_by_name)
+        if len(now) > max(SHAKEN_MIN, SHAKEN_SHARE * len(self.passed)):
+            return False
+        self.unsteady = sorted({*self.unsteady, *now})
+        return True
+
+    def _worse(self, after: Mapping[str, str]) -> set[str]:
+        worse = {name for name in self.passed if after.get(name) in reports.BAD}
+        if COMMAND in after:
+            return worse | ({COMMAND} if self.green else set())
+        return worse | {name for name in self.passed if after.get(name, "skipped") == "skipped"}
 
 
 def limit_s(baseline: Baseline, timeout_s: float) -> float:
@@ -94,6 +102,7 @@ class Baselines:
         self.bench = bench
         self.commands = [list(argv) for argv in commands]
         self.found: list[Baseline] = []
+        self.shaken = ""
 
     def _path(self, index: int) -> Path:
         what = [
@@ -136,13 +145,19 @@ class Baselines:
         return self.found
 
     def again(self, last: int) -> bool:
-        """Run the commands up to number *last* at base once more; False where they have run often enough."""
+        """Run the commands up to number *last* at base once more; False where there is nothing more to learn.
+
+        Where base does not do at all what it did, ``shaken`` names the command, and what was kept of it is dropped.
+        """
         if min(baseline.runs for baseline in self.found[: last + 1]) > EXTRA_RUNS:
             return False
         for index, run in enumerate(self._run(self.commands[: last + 1])):
             if run.cancelled:
                 return False
-            self.found[index].add(run)
+            if not self.found[index].add(run):
+                self.shaken = " ".join(run.argv)
+                self._path(index).unlink(missing_ok=True)
+                return False
             self._keep(index)
         return True
 

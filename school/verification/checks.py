@@ -114,7 +114,8 @@ class WrongTree:
         self._sight(sight, result)
         if sight.seen and not sight.only_lint:
             paths = [path for status, path in bench.changed() if status != "D"]
-            self._noticed(unnoticed(bench, baselines, paths), result, strict=bench.terms.require_exercised)
+            strict = bench.terms.require_exercised
+            self._noticed(unnoticed(bench, baselines, paths, every=strict), result, strict=strict)
         return result
 
     def _sight(self, sight: Sight, result: CheckResult) -> None:

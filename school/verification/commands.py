@@ -33,6 +33,11 @@ _RUN_WRAPPERS: Final = frozenset({"uv", "poetry", "pipenv", "pdm", "hatch", "rye
 _PLAIN_WRAPPERS: Final = frozenset(
     {"timeout", "nice", "ionice", "time", "command", "xvfb-run", "stdbuf", "npx", "bunx", "uvx"}
 )
+_WRAPPER_VALUE_FLAGS: Final = _set("""
+    --with --with-editable --with-requirements --extra --group --only-group --no-group --python -p --index --index-url
+    --default-index --find-links --env-file --directory --project --package --config-file --cache-dir -C --env -n
+    -s --signal -k --kill-after --adjustment -i -o -e
+""")
 _TASK_RUNNERS: Final = frozenset({"npm", "pnpm", "yarn", "bun", "make", "gmake", "just", "cargo", "go"})
 
 _KIND_WORDS: Final[tuple[tuple[Kind, frozenset[str]], ...]] = (
@@ -72,10 +77,6 @@ def _name(token: str) -> str:
     return PurePosixPath(token).name
 
 
-def _runs_something(token: str) -> bool:
-    return _name(token) in _PYTEST_NAMES or _PYTHON.fullmatch(_name(token)) is not None
-
-
 def _past_env(argv: Sequence[str], at: int) -> int:
     """The index behind ``env``, its options and its assignments."""
     at += 1
@@ -89,18 +90,11 @@ def _past_env(argv: Sequence[str], at: int) -> int:
     return at
 
 
-def _past_wrapper(argv: Sequence[str], at: int) -> int:
-    """The index of a runner or an interpreter behind a wrapper's options and their values; else of its first word."""
-    first = -1
-    for index in range(at, len(argv)):
-        if _runs_something(argv[index]):
-            return index
-        plain = not argv[index].startswith("-")
-        if plain and first >= 0:
-            break
-        if plain:
-            first = index
-    return first if first >= 0 else at
+def _past_options(argv: Sequence[str], at: int) -> int:
+    """The index of the first word that is neither an option nor an option's value."""
+    while at < len(argv) and argv[at].startswith("-"):
+        at += 2 if argv[at] in _WRAPPER_VALUE_FLAGS else 1
+    return at
 
 
 def program_index(argv: Sequence[str]) -> int:
@@ -111,9 +105,10 @@ def program_index(argv: Sequence[str]) -> int:
         if name == "env":
             at = _past_env(argv, at)
         elif name in _RUN_WRAPPERS and argv[at + 1 : at + 2] == ["run"]:
-            at = _past_wrapper(argv, at + 2)
+            at = _past_options(argv, at + 2)
         elif name in _PLAIN_WRAPPERS and at + 1 < len(argv):
-            at = _past_wrapper(argv, at + 1)
+            # The first word of `timeout` is a duration.
+            at = _past_options(argv, at + 1) + (name == "timeout")
         else:
             break
     return min(at, len(argv) - 1)

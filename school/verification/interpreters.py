@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from school.system import processes
+
 _PYTHONS: Final = ("python3", "python")
 _TOOLS: Final = ("pytest", "uv", "node", "go", "cargo", "java", "ruby", "make")
 _TIMEOUT_S: Final = 10.0
+_ANSWER_BYTES_MAX: Final = 64 * 1024
+_ANSWERED: Final = ("executable", "version", "packages")
 # No site, no environment: nothing but the interpreter itself answers.
 _QUESTION: Final = (
     "import sys, sysconfig; print(sys.executable, sys.version, sysconfig.get_path('purelib'), sep='\\n')"
@@ -26,20 +29,17 @@ _QUESTION: Final = (
 @lru_cache(maxsize=64)
 def _ask(python: str, cwd: str, path: str, _stamp: int) -> tuple[str, str, str]:
     """Executable, version, packages' folder; empty where it does not answer (a shim without a version, say)."""
-    try:
-        done = subprocess.run(
-            [python, "-I", "-S", "-c", _QUESTION],
-            cwd=cwd,
-            env={"PATH": path, "HOME": os.environ.get("HOME", "/")},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
+    finished = processes.run(
+        [python, "-I", "-S", "-c", _QUESTION],
+        cwd=Path(cwd),
+        env={"PATH": path, "HOME": os.environ.get("HOME", "/")},
+        limits=processes.RunLimits(timeout_s=_TIMEOUT_S, output_bytes=_ANSWER_BYTES_MAX, grace_s=0),
+        marker="interpreters",
+    )
+    answer = finished.stdout.decode("utf-8", "replace").splitlines()
+    if finished.reason or finished.exit_code != 0 or len(answer) < len(_ANSWERED):
         return ("", "", "")
-    lines = [*done.stdout.decode("utf-8", "replace").splitlines(), "", ""]
-    return lines[0], lines[1], lines[-3]
+    return answer[0], answer[1], answer[-1]
 
 
 def _stamp(path: str) -> int:

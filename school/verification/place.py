@@ -12,7 +12,6 @@ Errors: WorktreeError where it is no worktree, or is not what it should be after
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,9 +111,7 @@ class Place:
             if dot_git.is_dir() and not dot_git.is_symlink():
                 files.remove_tree(dot_git)
             files.write_atomic(dot_git, self.dot_git, mode=0o644)
-        temporary = self.git_dir / f"index.school-{os.getpid()}"
-        shutil.copyfile(self.index, temporary)
-        temporary.replace(self.git_dir / "index")
+        files.write_atomic(self.git_dir / "index", self.index.read_bytes())
 
 
 def copies_from(repository: Path, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:

@@ -189,10 +189,10 @@ def _judge_without_report(finished: processes.Finished, runner: str) -> _Judged:
 
 
 def _judge_by_test(finished: processes.Finished, outcomes: Outcomes) -> _Judged:
-    if not outcomes.tests:
-        return "no_tests", "it collected no test", outcomes
     if not outcomes.whole:
         return "failed", "the run did not come to its own end", _with_command(outcomes)
+    if not outcomes.tests:
+        return "no_tests", "it collected no test", outcomes
     if any(outcome in reports.BAD for outcome in outcomes.tests.values()):
         return "failed", f"exit {finished.exit_code}", outcomes
     if finished.exit_code != 0:

@@ -6,7 +6,7 @@ kept like a baseline. If nothing notices, the tests look at another tree (an ins
 checkout) or at none (``true``), and a pass of theirs shows nothing.
 
 ``unnoticed(bench, baselines, paths) -> Noticed``: at head, with changed files unloadable: all at once first, since
-that answers most cases, then each alone, within a budget; whatever was not tried is named, never assumed.
+that answers most cases, then each alone, within a budget unless ``every``; whatever was not tried is named, never assumed.
 
 What it does not promise: that a test which notices also *checks* what the file does.
 Errors: SetupFailedError, WorktreeError, MachineError of ``spoil``.
@@ -32,8 +32,9 @@ from school.verification.bench import Bench
 from school.verification.runner import CheckRun
 from school.verification.spoil import spoil, spoilable
 
+# How many changed files are tried alone, and for how long. Where every one has to be exercised, all are.
 SINGLE_PROBES_MAX: Final = 24
-PROBE_BUDGET_S: Final = 300.0
+PROBE_BUDGET_S: Final = 30.0
 # So few tests may fail by chance; then the answer is asked for twice.
 FEW: Final = 2
 
@@ -180,7 +181,7 @@ def _spoiled(
 # --- is a changed file exercised --------------------------------------------------------------------------
 
 
-def unnoticed(bench: Bench, baselines: Baselines, paths: Sequence[str]) -> Noticed:
+def unnoticed(bench: Bench, baselines: Baselines, paths: Sequence[str], *, every: bool = False) -> Noticed:
     """Which of *paths* (present at head) no test command notices when they cannot load."""
     named = {word.removeprefix("./") for argv in baselines.commands for word in argv}
     wanted = [path for path in paths if is_source(path) and path not in named]
@@ -194,13 +195,15 @@ def unnoticed(bench: Bench, baselines: Baselines, paths: Sequence[str]) -> Notic
     if not together:
         result.unnoticed = probed
         return result
-    return result if len(probed) == 1 else _one_by_one(bench, baselines, probed, result)
+    return result if len(probed) == 1 else _one_by_one(bench, baselines, probed, result, every=every)
 
 
-def _one_by_one(bench: Bench, baselines: Baselines, paths: Sequence[str], result: Noticed) -> Noticed:
+def _one_by_one(
+    bench: Bench, baselines: Baselines, paths: Sequence[str], result: Noticed, *, every: bool
+) -> Noticed:
     deadline = clock.monotonic() + PROBE_BUDGET_S
     for index, path in enumerate(paths):
-        if index >= SINGLE_PROBES_MAX or clock.monotonic() >= deadline:
+        if not every and (index >= SINGLE_PROBES_MAX or clock.monotonic() >= deadline):
             result.not_tried = list(paths[index:])
             break
         seen = _notices(bench, baselines, [path], result)
