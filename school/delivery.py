@@ -6,11 +6,10 @@ A branch that exists is never moved: the new one gets ``-2``, ``-3``, and so on.
 ``deliveries.jsonl``, the intent before the branch and the delivery after it; whatever dies in between, doing it
 again ends in the same one branch. A delivered bead is not delivered again, whatever became of its branch.
 
-``refuse_branches`` says when the tasks are loaded that git could not have their branches; ``instructions`` are
-the lines that tell the user how to look and how to merge.
+``instructions`` are the lines that tell the user how to look and how to merge.
 
 Only the conductor calls this, under the repository's lock. Raises BookbagInvalidError for work that is not
-accepted, ConfigError where the repository has no room for the name, GitError and MachineError from below.
+accepted, ConfigError for a name that git can never have, WorktreeError where the repository has no room for it.
 """
 
 from __future__ import annotations
@@ -21,12 +20,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from school import settings as school_settings
-from school.errors import BookbagInvalidError, ConfigError, TaskFileError
+from school.errors import BookbagInvalidError, ConfigError
 from school.review.filed import filed_refusal
 from school.scores import lines_about
 from school.settings import Settings
 from school.system import clock, files
-from school.tasks import TaskFile
 from school.wording import branch_problem, shown
 from school.worktrees import Repository, SchoolClone, create_branch, publish
 
@@ -113,8 +111,6 @@ def _new_branch(bag: Mapping[str, Any], repository: Repository, prefix: str, set
     wanted = prefix + str(bag.get("task_id") or bag["bead"])
     if why := branch_problem(wanted):
         raise ConfigError(f"{shown(wanted)} can be no branch: {why}")
-    if stands := _in_the_way(wanted, branches(repository)):
-        raise ConfigError(_in_the_way_sentence(wanted, stands))
     for name in _names(wanted):
         found = branches(repository)
         if found.get(name) == bag["head_commit"]:
@@ -136,32 +132,6 @@ def _taken(name: str, found: Mapping[str, str]) -> bool:
     """Whether a branch has that name, or one that a file system may not tell from it, or lies below it."""
     folded = name.casefold()
     return any(other.casefold() == folded or other.startswith(f"{name}/") for other in found)
-
-
-def _in_the_way(name: str, found: Mapping[str, str]) -> str:
-    """The branch that is a folder of *name*'s path, where git would need a folder; or ''."""
-    parts = name.split("/")
-    above = ("/".join(parts[:end]) for end in range(1, len(parts)))
-    return next((other for other in above if other in found), "")
-
-
-def _in_the_way_sentence(name: str, stands: str) -> str:
-    return (
-        f"git can have no branch {shown(name)} beside the branch {shown(stands)}: rename that one, or set"
-        " [delivery] prefix in school.toml"
-    )
-
-
-def refuse_branches(repository: Repository, tasks: TaskFile, prefix: str = "school/") -> None:
-    """TaskFileError for every task whose branch this repository cannot have."""
-    found = branches(repository)
-    problems = [
-        f"{tasks.where(task.id, 'id')}: {_in_the_way_sentence(prefix + task.id, stands)}"
-        for task in tasks
-        if (stands := _in_the_way(prefix + task.id, found))
-    ]
-    if problems:
-        raise TaskFileError("\n".join(problems))
 
 
 # --- what the user is told ----------------------------------------------------------------------------------

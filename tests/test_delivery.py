@@ -13,10 +13,10 @@ import pytest
 
 import bookbag
 from school import delivery
-from school.errors import BookbagInvalidError, ConfigError, TaskFileError
+from school.errors import BookbagInvalidError, ConfigError, WorktreeError
 from school.settings import Settings
 from school.system import files
-from school.tasks import Task, load_tasks, single_task
+from school.tasks import Task
 from tests.building import State
 from tests.support import git
 
@@ -254,23 +254,19 @@ def test_rejected_work_makes_no_branch(state: State, verdicts: tuple[str, str]):
     refused(state, bag_of(state.reviewed(*verdicts)), "no PASS from the c[to]o")
 
 
-# --- at load, and for the user ------------------------------------------------------------------------------
+# --- room, and for the user ------------------------------------------------------------------------------
 
 
-def test_a_branch_in_the_way_is_refused_when_the_tasks_are_loaded(state: State, tmp_path: Path):
-    path = tmp_path / "tasks.yaml"
-    path.write_text("tasks:\n  - {id: a, task: x}\n")
-    delivery.refuse_branches(state.repository, load_tasks(path))
+def test_a_branch_in_the_way_is_said_and_the_work_waits_for_room(state: State):
+    bag = bag_of(state.reviewed())
     git(state.repo, "branch", "school")
-    with pytest.raises(
-        TaskFileError, match=r"tasks.yaml:2: tasks\[0\].id: .*'school/a' beside the branch 'school'"
-    ):
-        delivery.refuse_branches(state.repository, load_tasks(path))
-    delivery.refuse_branches(state.repository, load_tasks(path, prefix="bot/"), "bot/")
-    with pytest.raises(TaskFileError, match="--task: git can have no branch"):
-        delivery.refuse_branches(state.repository, single_task("x"))
-    with pytest.raises(ConfigError, match="beside the branch 'school'"):
-        deliver(state, bag_of(state.reviewed()))
+    with pytest.raises(WorktreeError, match="there is a branch 'school'"):
+        deliver(state, bag)
+    assert state.branches() == {"main": state.base, "school": state.base}
+    git(state.repo, "branch", "-m", "school", "mine")
+    assert deliver(state, bag)["branch"] == "school/fix-parse"
+    with pytest.raises(ConfigError, match="can be no branch"):
+        deliver(state, bag_of(state.reviewed()), prefix="a..b/")
 
 
 def test_the_user_is_told_how_to_look_and_how_to_merge(state: State):
