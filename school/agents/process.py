@@ -24,6 +24,8 @@ from school.system.processes import Finished, RunLimits
 FREE_BYTES_MIN: Final = 1024 * 1024
 STDERR_BYTES_MAX: Final = OUTPUT_BYTES_MAX // 4
 _SIGNAL_BASE: Final = 128
+_BETWEEN: Final = "--- stderr ---\n"
+_MARK_BYTES: Final = 64
 _REASONS: Final = {
     "timeout": "timeout",
     "stalled": "stalled",
@@ -150,10 +152,22 @@ class Job:
 
 def _text(finished: Finished) -> str:
     """What it printed as valid text: stdout, and what it had to say on stderr."""
-    text = finished.stdout.decode("utf-8", "backslashreplace")
-    errors = finished.stderr.decode("utf-8", "backslashreplace")
-    if not errors.strip():
-        return bounded(text)
-    errors = bounded(errors, STDERR_BYTES_MAX)
-    room = OUTPUT_BYTES_MAX - len(errors.encode()) - 64
-    return f"{bounded(text, room)}\n--- stderr ---\n{errors}" if text.strip() else errors
+    errors = _excerpt(finished.stderr, STDERR_BYTES_MAX)
+    said = bool(errors.strip())
+    room = OUTPUT_BYTES_MAX - (len(errors.encode()) + len(_BETWEEN) + 1 if said else 0)
+    text = _excerpt(finished.stdout, room, finished.output_bytes - len(finished.stderr))
+    if not said or not text.strip():
+        return errors if said else text
+    return text + ("" if text.endswith("\n") else "\n") + _BETWEEN + errors
+
+
+def _excerpt(raw: bytes, limit_bytes: int, total_bytes: int = 0) -> str:
+    """Head and tail of *raw* as valid text; *total_bytes* is what there was before somebody else cut it."""
+    if len(raw) <= limit_bytes:
+        return bounded(raw.decode("utf-8", "backslashreplace"), limit_bytes)
+    # Cut before it is decoded: what an agent prints may be as large as the limit on its output.
+    room = limit_bytes - _MARK_BYTES
+    head, tail = raw[: room // 3], raw[len(raw) - (room - room // 3) :]
+    mark = f"\n[… {max(len(raw), total_bytes) - room} bytes left out …]\n"
+    text = head.decode("utf-8", "backslashreplace") + mark + tail.decode("utf-8", "backslashreplace")
+    return bounded(text, limit_bytes)
