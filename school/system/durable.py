@@ -216,7 +216,9 @@ def sweep_temporaries(directory: Path) -> int:
         if match and _left_behind(directory / name, int(match["pid"]), match["nonce"]):
             path = directory / name
             # A folder that was being built aside; what cannot be removed of it is found again next time.
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else discard(path)
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else discard(
+                path
+            )
             removed += 1
     return removed
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 PID_MAX: Final = 2**31 - 1
+PURPOSE_CHARS_MAX: Final = 200
 # psutil's create time is the only start time macOS gives us; it follows wall-clock adjustments.
 START_TOLERANCE_S: Final = 2.0
 _LINUX: Final = sys.platform.startswith("linux")
@@ -233,8 +234,13 @@ def this_process(purpose: str = "", nonce: str | None = None) -> Owner:
         host_name(),
         pid_namespace(),
         nonce or os.urandom(8).hex(),
-        " ".join(purpose.split()),
+        _one_line(purpose),
     )
+
+
+def _one_line(purpose: str) -> str:
+    # Plain ASCII, so that what is read back is what was written, whatever a file's name was.
+    return " ".join(purpose.split()).encode("ascii", "backslashreplace").decode("ascii")[:PURPOSE_CHARS_MAX]
 
 
 def identity(pid: int | None = None) -> Owner:

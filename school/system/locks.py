@@ -18,7 +18,7 @@ file system refuses (no hard links, no flock, no space, read-only).
 """
 
 # The os functions, on plain strings: a Path built per call costs more than the system call.
-# ruff: noqa: PTH104, PTH114, PTH108, PTH112
+# ruff: noqa: PTH104, PTH106, PTH118, PTH114, PTH108, PTH112
 from __future__ import annotations
 
 import contextlib
@@ -52,11 +52,13 @@ __all__ = [
 TIMEOUT_S: Final = 10.0
 GARBLED_AGE_S: Final = 5.0
 GUARD_TIMEOUT_S: Final = 1.0
+GUARD_LEAST_S: Final = 0.02
 WAIT_MIN_S: Final = 0.001
 WAIT_MAX_S: Final = 0.050
 TURN_S: Final = 0.020
 TURN_PAUSE_S: Final = 0.0001
 RECORD_BYTES_MAX: Final = 4096
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
 
 class OwnedLock:
@@ -67,6 +69,7 @@ class OwnedLock:
         self.guard = os.fspath(guard)
         self._held: Owner | None = None
         self._temporary = ""
+        self._record = b""
         # What this waiter saw last of a garbled file, and since when it has been so.
         self._seen: tuple[int, ...] = ()
         self._seen_since = 0.0
@@ -85,7 +88,8 @@ class OwnedLock:
         """Take the lock within *timeout* seconds; whether it was had."""
         assert not self.held, f"{self.path}: not reentrant"
         mine = this_process(purpose)
-        self._write_record(mine)
+        self._record = mine.text.encode()
+        self._write_record()
         try:
             if self._link() or self._wait(timeout):
                 self._held = mine
@@ -122,9 +126,8 @@ class OwnedLock:
 
     # --- how ---
 
-    def _write_record(self, mine: Owner) -> None:
+    def _write_record(self) -> None:
         self._temporary = files.temporary_name(self.path)
-        data = mine.text.encode("utf-8", "backslashreplace")
         try:
             try:
                 fd = os.open(self._temporary, files.CREATE_FLAGS, files.FILE_MODE)
@@ -132,7 +135,7 @@ class OwnedLock:
                 files.ensure_dir(Path(self.path).parent)
                 fd = os.open(self._temporary, files.CREATE_FLAGS, files.FILE_MODE)
             try:
-                os.write(fd, data)
+                os.write(fd, self._record)
             finally:
                 os.close(fd)
         except OSError as cause:
@@ -141,16 +144,17 @@ class OwnedLock:
 
     def _link(self) -> bool:
         try:
-            os.link(self._temporary, self.path, follow_symlinks=False)
+            try:
+                os.link(self._temporary, self.path, follow_symlinks=False)
+            except FileNotFoundError:
+                # The directory was removed and made again under us, and our record went with it.
+                self._write_record()
+                os.link(self._temporary, self.path, follow_symlinks=False)
         except FileExistsError:
             return False
         except OSError as cause:
-            if cause.errno == errno.ENOENT:
-                # Our own temporary file was taken away; a lock directory that is swept by others is no lock.
-                raise files.machine_error(
-                    "lock (the record written for it vanished)", self.path, cause
-                ) from cause
-            raise files.machine_error("lock (hard links are needed)", self.path, cause) from cause
+            doing = "lock (hard links are needed)" if cause.errno in _NO_LINKS else "lock"
+            raise files.machine_error(doing, self.path, cause) from cause
         return True
 
     def _forget(self, mine: Owner) -> None:
@@ -168,7 +172,7 @@ class OwnedLock:
                     return True
                 if now - proven >= WAIT_MIN_S:
                     proven = now
-                    if self._takeable(self._read()) and self._take_over():
+                    if self._takeable(self._read()) and self._take_over(deadline - now):
                         return True
                 if now >= deadline:
                     return False
@@ -214,15 +218,16 @@ class OwnedLock:
         age = time.time() - status.st_mtime
         return age >= GARBLED_AGE_S or time.monotonic() - self._seen_since >= GARBLED_AGE_S
 
-    def _take_over(self) -> bool:
-        guard = KernelLock(self.guard)
-        if not guard.acquire(GUARD_TIMEOUT_S):
+    def _take_over(self, left: float) -> bool:
+        guard = KernelLock(self.guard, show_owner=False)
+        # Others hold the guard for less than a millisecond, unless they are stopped in it.
+        if not guard.acquire(min(max(left, GUARD_LEAST_S), GUARD_TIMEOUT_S)):
             return False
         try:
             if not self._takeable(self._read()):
                 return False
             if os.path.isdir(self.path) and not os.path.islink(self.path):
-                os.rename(self.path, f"{files.temporary_name(self.path)}.taken")
+                _put_aside(self.path)
                 return self._link()
             os.rename(self._temporary, self.path)
         except MachineError:
@@ -232,6 +237,15 @@ class OwnedLock:
         finally:
             guard.release()
         return True
+
+
+def _put_aside(directory: str) -> None:
+    """A directory has the lock's name: away with it, but what somebody put into it is kept."""
+    try:
+        os.rmdir(directory)
+    except OSError:
+        head, tail = os.path.split(directory)
+        os.rename(directory, os.path.join(head, f".{tail}.{os.urandom(4).hex()}.taken"))
 
 
 class _Turn:
@@ -292,7 +306,7 @@ _TRY_AGAIN_S: Final = 0.02
 class KernelLock:
     """An exclusive ``flock`` on *path*, which is made and stays. Freed by the kernel when the process dies."""
 
-    def __init__(self, path: Path | str, *, show_owner: bool = False) -> None:
+    def __init__(self, path: Path | str, *, show_owner: bool = True) -> None:
         self.path = os.fspath(path)
         self._show_owner = show_owner
         self._lock: FileLock | None = None
@@ -303,7 +317,6 @@ class KernelLock:
 
     def try_acquire(self, purpose: str = "") -> bool:
         """Take it if it is free; whether it was had. The holder's text is written beside it for display."""
-        self._show_owner = True
         return self._take(_TRY_AGAIN_S, purpose)
 
     def acquire(self, timeout: float, purpose: str = "") -> bool:
@@ -317,7 +330,7 @@ class KernelLock:
         lock = FileLock(
             self.path,
             timeout=timeout,
-            poll_interval=0.001,
+            poll_interval=0.001 if timeout <= GUARD_TIMEOUT_S else 0.02,
             mode=files.FILE_MODE,
             thread_local=False,
             fallback_to_soft=False,
