@@ -93,13 +93,14 @@ class StudentLeaf:
         nothing of it is left), SetupFailed when ``[setup]`` fails (then it stays, for the snapshot).
         """
         if self.workspace is None:
-            self.bag = self._running()
+            self.bag = self.running()
             self._step("booting")
             self.workspace = self._worktrees().create(self.bag)
             self._prepare()
         return str(self.workspace.path)
 
-    def _running(self) -> dict[str, Any]:
+    def running(self) -> dict[str, Any]:
+        """The bookbag, which stands at ``running``; NothingToRunError if not."""
         bag = bookbag.read_bookbag(self.bead)
         if bag is None:
             raise NothingToRunError(
@@ -355,6 +356,7 @@ class StudentLeaf:
 def run_leaf(bead: str, *, settings: Settings | None = None, stop: Stop | None = None) -> int:
     """Run the bead to its hand-over; what the process exits with. HeldError when another leaf has it."""
     leaf = StudentLeaf(bead, settings=settings, stop=stop)
+    leaf.running()  # before anything is made for it
     lock = salvage.leaf_lock(leaf.settings, bead)
     files.ensure_dir(leaf.settings.processes_dir)
     if not lock.try_acquire("leaf"):

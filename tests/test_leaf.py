@@ -449,7 +449,8 @@ def test_no_such_bead_and_no_such_name(repo: Path, school: Settings) -> None:
         _, err = process.communicate(timeout=30)
         assert process.returncode == 2, err
         assert said in err
-    assert not (school.school_dir / "worktrees").exists()
+    assert not school.worktree_records_dir.exists()
+    assert not school.processes_dir.exists()
 
 
 def test_a_bead_that_is_handed_over_is_not_run_again(repo: Path, school: Settings) -> None:

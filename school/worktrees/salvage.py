@@ -14,15 +14,16 @@ Errors: MachineError and the bookbag's own where the record cannot be written.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
 import bookbag
 from school import settings as school_settings
-from school.contracts import Snapshot, Workspace
+from school.contracts import OUTPUT_BYTES_MAX, Snapshot, Workspace, bounded
 from school.errors import WorktreeError
 from school.settings import Settings
-from school.system import locks, log, processes
+from school.system import files, locks, log, processes
 
 # A leaf that has just been killed gives its lock back at once; one that is alive keeps it.
 LOCK_WAIT_S: Final = 0.5
@@ -49,7 +50,10 @@ def salvage(
         if bag is None or bag.get("status") != "running":
             return bag
         processes.end_marked(bead)
-        return _record(bead, _saved(bag, settings), reason, by)
+        fields = {"output": _printed(settings, bead), **_saved(bag, settings)}
+        failed = _record(bead, fields, reason, by)
+        files.remove_tree(settings.scratch_dir / bead)
+        return failed
     finally:
         lock.release()
 
@@ -71,6 +75,19 @@ def _saved(bag: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
         }
     _log.info("leaf.salvaged", bead=bead, ref=saved.ref, files=len(saved.files_changed))
     return {**fields_of(saved), "worktree": str(workspace.path), "summary": describe(saved, workspace)}
+
+
+def _printed(settings: Settings, bead: str) -> str:
+    """What the agent had printed when its leaf died, head and tail."""
+    try:
+        with (settings.outputs_dir / bead / "stdout").open("rb") as file:
+            head = file.read(OUTPUT_BYTES_MAX)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(len(head), size - OUTPUT_BYTES_MAX))
+            raw = head + file.read(OUTPUT_BYTES_MAX)
+    except FileNotFoundError:
+        return ""
+    return bounded(raw.decode("utf-8", "backslashreplace"))
 
 
 def _record(bead: str, fields: dict[str, Any], reason: str, by: str) -> dict[str, Any] | None:

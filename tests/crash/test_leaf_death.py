@@ -213,8 +213,9 @@ def test_kill_9_of_a_leaf_loses_nothing(repo: Path, school: Settings) -> None:
 
     bag = salvage.salvage(bead, reason="leaf_died", settings=school)
     assert bag is not None
-    assert (bag["status"], bag["reason"]) == ("failed", "leaf_died")
+    assert (bag["status"], bag["reason"], bag["output"]) == ("failed", "leaf_died", "ready\n")
     assert bag["history"][-1]["by"] == "salvage"
+    assert not (school.scratch_dir / bead).exists()
     assert_all_saved(bag, school)
     assert nothing_left(bead, school)
 
