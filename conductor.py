@@ -12,9 +12,9 @@ has to say what went wrong: ``{"error": ..., "exit": ...}``.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,16 +24,14 @@ from school.errors import SchoolError
 
 if TYPE_CHECKING:
     from school.settings import Settings
-    from school.supervisor.plan import Plan
     from school.supervisor.request import Request
     from school.supervisor.result import Result
 
 MACHINE_EXIT: Final = 3
 USAGE_EXIT: Final = 2
-SIGNALLED: Final = 128
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-COMMAND: Final = "python conductor.py"
+EVERY: Final = "Every bead of this repository."
 
 
 def common(command: _F) -> _F:
@@ -84,10 +82,34 @@ def cli(context: click.Context, /, **flags: Any) -> None:  # noqa: ANN401 - clic
         raise click.UsageError(f"{flag} belongs to a run, not to the command {context.invoked_subcommand}")
 
 
-def shared(context: click.Context, repo: str | None, json_: bool) -> tuple[Path, bool]:
-    """The repository and whether JSON is wanted, from before or after the subcommand's name."""
-    before = context.find_root().params
-    return Path(repo or before.get("repo") or "."), bool(json_ or before.get("json_"))
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What every subcommand is told: which repository, whether it was named, and whether JSON is wanted."""
+
+    repo: Path
+    named: bool
+    json: bool
+
+
+def command(
+    name: str, *parameters: Callable[[Any], Any]
+) -> Callable[[Callable[..., int | None]], click.Command]:
+    """A subcommand: its body gets an ``Asked`` and its own parameters, and returns its exit code or nothing."""
+
+    def make(body: Callable[..., int | None]) -> click.Command:
+        @click.pass_context
+        def entered(context: click.Context, /, *, repo: str | None, json_: bool, **given: Any) -> None:  # noqa: ANN401
+            before = context.find_root().params
+            named = repo or before.get("repo")
+            context.exit(
+                body(Asked(Path(named or "."), bool(named), bool(json_ or before.get("json_"))), **given) or 0
+            )
+
+        for parameter in parameters:
+            entered = parameter(entered)
+        return cli.command(name, help=body.__doc__)(common(entered))
+
+    return make
 
 
 def main() -> None:
@@ -175,24 +197,15 @@ def request_of(flags: Mapping[str, Any]) -> Request:
 def conduct(request: Request, settings: Settings, *, resume: bool, json_: bool) -> int:
     """Plan, run, tell; the exit code."""
     from school.supervisor.request import to_resume
-    from school.supervisor.result import nothing
+    from school.supervisor.result import nothing_to_resume
 
-    base_commit = ""
-    if resume:
-        earlier = to_resume(request, settings)
-        if earlier is None:
-            return over(
-                nothing(request.repo), f"Nothing to resume: no run was begun on {request.repo}.", json_=json_
-            )
-        request, base_commit = earlier
-    plan, result = execute(request, settings, base_commit=base_commit, json_=json_)
-    tell(result, plan, json_=json_)
+    earlier = to_resume(request, settings) if resume else (request, "")
+    result = execute(*earlier, settings, json_=json_) if earlier else nothing_to_resume(request.repo)
+    tell(result, json_=json_)
     return result.exit
 
 
-def execute(
-    request: Request, settings: Settings, *, json_: bool, base_commit: str = ""
-) -> tuple[Plan, Result]:
+def execute(request: Request, base_commit: str, settings: Settings, *, json_: bool) -> Result:
     """Check everything, then run."""
     from school import delivery
     from school.supervisor.plan import prepare
@@ -202,16 +215,14 @@ def execute(
 
     plan = prepare(request, settings, base_commit=base_commit)
     prefix = plan.config.delivery.prefix
-    delivery.refuse_branches(plan.repository, plan.tasks, prefix)
     log.configure("conductor", path=settings.logs_dir / "conductor.log", to_stderr=False)
     with screen(json_=json_) as shown:
-        result = run_plan(
+        return run_plan(
             plan,
             screen=shown,
             deliver=lambda bag, repository, clone: delivery.deliver(bag, repository, clone, prefix=prefix),
             reviewer=inline_reviewer() if request.sync else None,
         )
-    return plan, result
 
 
 def inline_reviewer() -> Callable[[str, str], str]:
@@ -231,46 +242,18 @@ def inline_reviewer() -> Callable[[str, str], str]:
     return review
 
 
-def over(document: Mapping[str, Any], message: str, *, json_: bool) -> int:
-    """The end of what did not even begin."""
-    from school.supervisor.rounds import last_line
-
-    if json_:
-        emit(document)
-    else:
-        click.echo(message)
-        click.echo(last_line(document["counts"]))
-    return 0
-
-
-def tell(result: Result, plan: Plan, *, json_: bool) -> None:
+def tell(result: Result, *, json_: bool) -> None:
     """The end of a run: one document, or for people what was delivered, how to merge it, and the last line."""
-    from school.supervisor.rounds import last_line
+    from school import delivery
+    from school.supervisor.result import for_people
 
     if result.error:
         click.echo(f"Error: {result.error}", err=True)
     if json_:
         emit({**result.document, "error": result.error} if result.error else result.document)
         return
-    for row in result.document["tasks"]:
-        if row["branch"]:
-            tell_delivery(row, plan)
-    if result.exit > SIGNALLED or result.error:
-        click.echo(f"Continue with: {COMMAND} --resume --repo {shlex.quote(str(plan.repository.path))}")
-    click.echo(last_line(result.document["counts"]))
-
-
-def tell_delivery(row: Mapping[str, Any], plan: Plan) -> None:
-    """What a branch holds, and the exact commands to look at it and to merge it."""
-    from school import delivery
-    from school.supervisor.board import bag_of
-    from school.worktrees import clone_for
-
-    bag = bag_of(row["bead"])
-    if bag is not None:
-        click.echo(f"\n{row['id']} is on branch {row['branch']}:")
-        for line in delivery.instructions(bag, plan.repository, clone_for(bag), row):
-            click.echo(f"  {line}")
+    for line in for_people(result, delivery.instructions):
+        click.echo(line)
 
 
 # --- between runs -------------------------------------------------------------------------------------------
@@ -280,14 +263,15 @@ def clean(flags: Mapping[str, Any]) -> int:
     """``--clean-worktrees``."""
     from school.supervisor.upkeep import clean_worktrees
 
-    rows = clean_worktrees(Path(flags["repo"] or "."), read_settings(), dry_run=flags["dry_run"])
-    rows_out(rows, json_=flags["json_"], nothing="No worktree is left over.")
+    asked = Asked(Path(flags["repo"] or "."), bool(flags["repo"]), flags["json_"])
+    rows = clean_worktrees(asked.repo, read_settings(), dry_run=flags["dry_run"])
+    rows_out(rows, asked, nothing="No worktree is left over.")
     return 0
 
 
-def rows_out(rows: Sequence[Mapping[str, Any]], *, json_: bool, nothing: str) -> None:
+def rows_out(rows: Sequence[Mapping[str, Any]], asked: Asked, *, nothing: str) -> None:
     """Rows as one document, or a line each."""
-    if json_:
+    if asked.json:
         emit(list(rows))
         return
     from school.supervisor.screen import printable
@@ -298,74 +282,155 @@ def rows_out(rows: Sequence[Mapping[str, Any]], *, json_: bool, nothing: str) ->
         click.echo(nothing)
 
 
-@cli.command()
-@common
-@click.pass_context
-def init(context: click.Context, repo: str | None, json_: bool) -> None:
+@command("init")
+def init(asked: Asked) -> None:
     """Write school.toml and school-tasks.yaml to begin with."""
     from school.supervisor.starter import init as write_files
 
-    where, json_ = shared(context, repo, json_)
-    rows_out(write_files(where), json_=json_, nothing="")
+    rows_out(write_files(asked.repo), asked, nothing="")
 
 
-@cli.command()
-@common
-@click.argument("task")
-@click.pass_context
-def retry(context: click.Context, repo: str | None, json_: bool, task: str) -> None:
+@command("retry", click.argument("task"))
+def retry(asked: Asked, task: str) -> None:
     """Let a task that was rejected, failed or blocked begin its attempts again."""
     from school.supervisor.upkeep import retry as retry_task
 
-    where, json_ = shared(context, repo, json_)
-    row = retry_task(task, where, read_settings())
-    if json_:
+    row = retry_task(task, asked.repo, read_settings())
+    if asked.json:
         emit(row)
     else:
-        rows_out([row], json_=False, nothing="")
+        click.echo(
+            f"{task}: its attempts begin again" + "".join(f"\narchived {bead}" for bead in row["archived"])
+        )
 
 
-@cli.command()
-@common
-@click.argument("bead", required=False)
-@click.option("--all", "all_", is_flag=True, help="Every bead of this repository.")
-@click.pass_context
-def recover(context: click.Context, repo: str | None, json_: bool, bead: str | None, all_: bool) -> None:
+@command(
+    "recover", click.argument("bead", required=False), click.option("--all", "all_", is_flag=True, help=EVERY)
+)
+def recover(asked: Asked, bead: str | None, *, all_: bool) -> None:
     """Bring the work of a bead into the repository, and say where it is."""
     from school.supervisor.upkeep import recover as recover_work
 
     if bool(bead) == all_:
         raise click.UsageError("give a BEAD, or --all")
-    where, json_ = shared(context, repo, json_)
     rows_out(
-        recover_work([bead] if bead else [], where, read_settings()), json_=json_, nothing="There is no work."
+        recover_work([bead] if bead else [], asked.repo, read_settings()), asked, nothing="There is no work."
     )
 
 
-@cli.command()
-@common
-@click.pass_context
-def stop(context: click.Context, repo: str | None, json_: bool) -> None:
+@command("stop")
+def stop(asked: Asked) -> None:
     """End the conductor of this repository, and the teachers if nobody else needs them."""
     from school.supervisor.upkeep import stop as stop_processes
 
-    where, json_ = shared(context, repo, json_)
-    rows_out(stop_processes(where, read_settings()), json_=json_, nothing="Nothing is running.")
+    rows_out(stop_processes(asked.repo, read_settings()), asked, nothing="Nothing is running.")
 
 
-@cli.command()
-@common
-@click.pass_context
-def demo(context: click.Context, repo: str | None, json_: bool) -> None:
+@command("demo")
+def demo(asked: Asked) -> int:
     """Run six students on a small repository of their own, and see each end as it should."""
-    _, json_ = shared(context, None, json_)
-    if repo or context.find_root().params.get("repo"):
-        raise click.UsageError("demo makes its own repository")
     from school.demo import demonstrate
 
-    context.exit(
-        demonstrate(lambda request, here: execute(request, here, json_=json_)[1], json_=json_, emit=emit)
-    )
+    if asked.named:
+        raise click.UsageError("demo makes its own repository")
+
+    def perform(request: Request, settings: Settings) -> Result:
+        return execute(request, "", settings, json_=asked.json)
+
+    return demonstrate(perform, json_=asked.json, emit=emit)
+
+
+# --- looking ------------------------------------------------------------------------------------------------
+
+
+def show_document(name: str, document: object, asked: Asked) -> None:
+    """One of the documents of ``school.status``, for programs or for people."""
+    if asked.json:
+        emit(document)
+        return
+    from school.status.render import show_on
+
+    show_on(sys.stdout, name, document)
+
+
+@command("status", click.option("--watch", is_flag=True, help="Again whenever it changes, until Ctrl-C."))
+def status(asked: Asked, *, watch: bool) -> None:
+    """Show who is at work, and what waits."""
+    from school.status.documents import status_document
+
+    settings = read_settings()
+    if not watch:
+        show_document("status", status_document(settings, repo=asked.repo), asked)
+        return
+    if asked.json:
+        raise click.UsageError("--watch is for people; ask again for another document")
+    from school.status.render import watch_status
+    from school.system.watch import Watcher
+
+    def wait() -> bool:
+        watcher.wait(1.0)
+        return True
+
+    with Watcher(settings.signal_dir, rescan_s=1.0) as watcher:
+        watch_status(sys.stdout, lambda: status_document(settings, repo=asked.repo), wait)
+
+
+@command("list", click.option("--all", "all_", is_flag=True, help="The finished ones too."))
+def list_(asked: Asked, *, all_: bool) -> None:
+    """List the beads; with --repo only those of that repository."""
+    from school.status.documents import list_rows
+
+    key = None
+    if asked.named:
+        from school.worktrees import inspect_repository
+
+        key = inspect_repository(asked.repo).key
+    show_document("list", list_rows(read_settings(), archived=all_, repo_key=key), asked)
+
+
+@command("show", click.argument("bead"))
+def show(asked: Asked, bead: str) -> None:
+    """Show everything that is known of one bead."""
+    from school.status import documents
+
+    show_document("show", documents.show(read_settings(), bead), asked)
+
+
+@command("leaderboard")
+def leaderboard(asked: Asked) -> None:
+    """Show how well each agent does, per role and domain."""
+    from school.scores import ScoreBook
+
+    show_document("leaderboard", ScoreBook(read_settings()).leaderboard(), asked)
+
+
+@command("check", click.option("--repair", is_flag=True, help="Put right what can be, losing nothing."))
+def check(asked: Asked, *, repair: bool) -> int:
+    """Prove the invariants of the state directory; exit 1 naming what fails."""
+    from school.status.check import check_document, failed
+
+    settings = read_settings()
+    if repair:
+        from school.supervisor.opening import hold
+        from school.worktrees import inspect_repository
+
+        with hold(inspect_repository(asked.repo), settings, "check --repair"):
+            rows = check_document(settings, repair=True)
+    else:
+        rows = check_document(settings)
+    show_document("check", rows, asked)
+    return int(failed(rows))
+
+
+@command("doctor")
+def doctor(asked: Asked) -> int:
+    """Say what this machine has, and whether a run could start; exit 3 when not."""
+    from school.status.check import failed
+    from school.status.doctor import doctor_document
+
+    rows = doctor_document(read_settings(), repo=asked.repo, explicit=asked.named)
+    show_document("doctor", rows, asked)
+    return MACHINE_EXIT if failed(rows) else 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import bookbag
 from school.agents.chores import CHORES
-from school.contracts import AgentSpec, Limits, Terms, dump
+from school.contracts import UNCHARGED_REASONS, AgentSpec, Limits, Terms, dump
 from school.supervisor.plan import Plan
 from school.tasks import Task
 
@@ -90,7 +90,7 @@ def limits(plan: Plan) -> Limits:
 
 
 def earlier_findings(bags: Iterable[Mapping[str, Any] | None]) -> list[Finding]:
-    """What the attempts before this one were told, newest first, each once; a failure counts as a finding too."""
+    """What the attempts before this one were told, newest first, each once; a failure of its own counts too."""
     found: dict[tuple[str, str, str], Finding] = {}
     for bag in bags:
         for finding in [*_failure(bag), *(bag.get("findings") or [])] if bag else []:
@@ -99,7 +99,7 @@ def earlier_findings(bags: Iterable[Mapping[str, Any] | None]) -> list[Finding]:
 
 
 def _failure(bag: Mapping[str, Any]) -> list[Finding]:
-    if bag.get("status") != "failed":
+    if bag.get("status") != "failed" or bag.get("reason") in UNCHARGED_REASONS:
         return []
     said = bag.get("summary") or bag.get("reason") or "no reason is known"
     return [

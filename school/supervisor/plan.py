@@ -24,7 +24,7 @@ from school.supervisor.request import Request
 from school.system.git import Git
 from school.tasks import Task, TaskFile, load_tasks, refuse_unjudgeable, single_task
 from school.verification.facts import GitTree, facts
-from school.worktrees import Repository, inspect_repository, resolve_base
+from school.worktrees import Repository, branch_name_problem, inspect_repository, resolve_base
 
 TASKS_FILE: Final = "school-tasks.yaml"
 CONFIG_BYTES_MAX: Final = 1024 * 1024
@@ -42,6 +42,7 @@ class Plan:
     tasks: TaskFile
     verify: list[list[str]]
     agents: Mapping[str, list[AgentSpec]]
+    resumed: bool = False
 
     @property
     def leaves(self) -> int:
@@ -67,9 +68,10 @@ def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> P
     tasks = read_tasks(request, repository, config)
     verify = config.verify.commands or [list(c) for c in facts(GitTree(git, base)).verify_commands]
     refuse_unjudgeable(tasks, verifies=bool(verify), model_reviews=False)
+    refuse_branches(tasks, repository, config.delivery.prefix)
     agents = {task.id: candidates(task, config, request, tasks) for task in tasks}
     refuse_missing_agents(agents)
-    return Plan(request, settings, repository, base, config, tasks, verify, agents)
+    return Plan(request, settings, repository, base, config, tasks, verify, agents, resumed=bool(base_commit))
 
 
 def refuse_bad_numbers(request: Request) -> None:
@@ -167,6 +169,17 @@ def read_tasks(request: Request, repository: Repository, config: ProjectConfig) 
     if request.agent and request.agent not in agents:
         raise ConfigError(f"--agent: {request.agent!r} is no known agent ({', '.join(agents)})")
     return load_tasks(path, agents=agents, chores=chores.CHORES, prefix=prefix)
+
+
+def refuse_branches(tasks: TaskFile, repository: Repository, prefix: str) -> None:
+    """A branch that stands where ours must go is found before the work, not after it."""
+    problems = [
+        f"{tasks.where(task.id, 'id')}: {prefix + task.id!r} can be no branch: {why}"
+        for task in tasks
+        if (why := branch_name_problem(repository, prefix + task.id))
+    ]
+    if problems:
+        raise TaskFileError("\n".join(problems))
 
 
 # --- agents -------------------------------------------------------------------------------------------------

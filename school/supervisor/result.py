@@ -5,13 +5,19 @@ Built from the records on disk, not from what the run remembers, so the screen s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from school.supervisor.board import Register, bag_of
 from school.supervisor.plan import Plan
-from school.supervisor.rounds import TaskState, counts
+from school.supervisor.rounds import TaskState, counts, last_line
+from school.worktrees import Repository, SchoolClone, clone_for
+
+SIGNALLED: Final = 128
+# (bag, repository, clone, row) to the lines that say how to look and how to merge.
+Instructions = Callable[[Mapping[str, Any], Repository, SchoolClone, Mapping[str, str]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +27,8 @@ class Result:
     document: dict[str, Any]
     exit: int
     error: str = ""
-    deliveries: list[Mapping[str, Any]] = field(default_factory=list)
+    said: str = ""
+    plan: Plan | None = None
 
 
 def task_row(state: TaskState, outcome: str, reason: str) -> dict[str, Any]:
@@ -55,6 +62,23 @@ def document(plan: Plan, run: str, register: Register) -> dict[str, Any]:
     }
 
 
-def nothing(repo: str) -> dict[str, Any]:
-    """The document of a run that there was no reason to begin."""
-    return {"run": "", "repo": repo, "base": "", "tasks": [], "counts": counts([]), "exit": 0}
+def nothing_to_resume(repo: str) -> Result:
+    """The result of continuing what was never begun."""
+    found = {"run": "", "repo": repo, "base": "", "tasks": [], "counts": counts([]), "exit": 0}
+    return Result(found, 0, said=f"Nothing to resume: no run was ever begun on {repo}.")
+
+
+def for_people(result: Result, instructions: Instructions) -> Iterator[str]:
+    """What a person wants to know at the end; the last line is the counts."""
+    if result.said:
+        yield result.said
+    for row in result.document["tasks"]:
+        if row["branch"] and result.plan is not None and (bag := bag_of(row["bead"])) is not None:
+            yield f"\n{row['id']} is on branch {row['branch']}:"
+            found = instructions(
+                bag, result.plan.repository, clone_for(bag, settings=result.plan.settings), row
+            )
+            yield from (f"  {line}" for line in found)
+    if result.exit > SIGNALLED or result.error:
+        yield f"Continue with: python conductor.py --resume --repo {shlex.quote(result.document['repo'])}"
+    yield last_line(result.document["counts"])

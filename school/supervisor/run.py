@@ -88,6 +88,7 @@ class Run:
     signals: Signals = field(init=False)
     round: int = 1
     failure: SchoolError | None = None
+    idle: bool = False
     over: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
     tainted: set[str] = field(default_factory=set)
@@ -110,6 +111,7 @@ class Run:
             self.narrator.begun(self.plan, self.ground.run)
             try:
                 self.take_up()
+                self.idle = not self.look() and not self.ground.register.board.anything_left()
                 self.loop()
             except SchoolError as error:  # the machine gave out; what is on disk is for the next run
                 self.failure = error
@@ -341,11 +343,13 @@ class Run:
             if state.in_flight:
                 state.expired, state.reason = True, "the run ended before its review did"
         found = document(self.plan, self.ground.run, register)
-        code = exit_code(found["counts"])
+        nothing = self.plan.resumed and self.idle
+        code = 0 if nothing else exit_code(found["counts"])
         if self.failure is not None:
             code = self.failure.exit_code
         if self.signals.received:
             code = SIGNAL_EXIT + self.signals.received
         found["exit"] = code
         self.ground.record.put(ended_at=clock.now(), exit=code, counts=found["counts"])
-        return Result(found, code, str(self.failure or ""))
+        said = "Nothing to resume: no task of the last run has anything left to do." if nothing else ""
+        return Result(found, code, str(self.failure or ""), said, self.plan)

@@ -91,9 +91,7 @@ def test_accepted_work_is_on_branches_and_nothing_else_moved(shown):
     ]
     assert git(repo, "status", "--porcelain") == ""
     assert git(repo, "rev-parse", "main") == shown[1]["run"]["base"]
-    assert "1,234,567" in git(
-        repo, "-c", "safe.directory=*", "show", "school/learner:school-tasks.yaml"
-    ) and "{number:,d}" in git(repo, "show", "school/learner:tally/report.py")
+    assert "{number:,d}" in git(repo, "show", "school/learner:tally/report.py")
 
 
 def test_the_work_of_the_hanging_student_is_kept(shown):
