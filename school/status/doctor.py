@@ -200,7 +200,10 @@ def _installed(program: str, without: str) -> tuple[bool | None, str]:
 def _confinement(config: ProjectConfig) -> tuple[bool | None, str]:
     """Whether bubblewrap can do here what confinement asks of it. No run is confined yet, so none may require it."""
     if config.sandbox.mode == "require":
-        return False, '[sandbox] mode = "require", and this version cannot confine agents; "auto" and "off" run'
+        return (
+            False,
+            '[sandbox] mode = "require", and this version cannot confine agents; "auto" and "off" run',
+        )
     if not shutil.which("bwrap"):
         return None, "bubblewrap is not installed; agents run unconfined"
     with tempfile.TemporaryDirectory(prefix="doctor-") as name:
@@ -212,7 +215,10 @@ def _confinement(config: ProjectConfig) -> tuple[bool | None, str]:
             marker="doctor",
         )
     if done.exit_code == 0:
-        return None, f"bubblewrap works at {shutil.which('bwrap')}; agents still run unconfined in this version"
+        return (
+            None,
+            f"bubblewrap works at {shutil.which('bwrap')}; agents still run unconfined in this version",
+        )
     said = done.stdout.decode("utf-8", "replace").strip() or done.detail or done.reason
     return None, f"bubblewrap does not work here: {said}"
 

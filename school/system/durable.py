@@ -204,23 +204,26 @@ def create_atomic(path: Path | str, data: bytes, *, mode: int = FILE_MODE) -> No
 
 def sweep_temporaries(directory: Path) -> int:
     """Remove temporary files and folders in *directory* whose maker is dead; how many went."""
-    removed = 0
+    left = left_temporaries(directory)
+    for path in left:
+        # A folder that was being built aside; what cannot be removed of it is found again next time.
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            discard(path)
+    return len(left)
+
+
+def left_temporaries(directory: Path) -> list[Path]:
+    """The temporary files and folders in *directory* whose maker is dead."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
-        return 0
+        return []
     except OSError as cause:
         raise machine_error("list", directory, cause) from cause
-    for name in names:
-        match = _TEMPORARY.match(name)
-        if match and _left_behind(directory / name, int(match["pid"]), match["nonce"]):
-            path = directory / name
-            # A folder that was being built aside; what cannot be removed of it is found again next time.
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else discard(
-                path
-            )
-            removed += 1
-    return removed
+    found = ((directory / name, _TEMPORARY.match(name)) for name in names)
+    return [path for path, match in found if match and _left_behind(path, int(match["pid"]), match["nonce"])]
 
 
 def _left_behind(path: Path, pid: int, nonce: str) -> bool:

@@ -6,7 +6,6 @@ that ended is. Work that could not be saved stays on purpose and is named by ``-
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +14,8 @@ from school.records.moves import WAITING
 from school.settings import Settings
 from school.status import look
 from school.status.checks.world import KINDS, Violation, World
-from school.system import identity, locks, markers
+from school.system import files, identity, locks, markers
 
-_TEMPORARY: Final = re.compile(r"\..+\.tmp")
 _LEAF_LOCK: Final = ".leaf.lock"
 
 
@@ -131,9 +129,8 @@ def no_temporaries(world: World) -> Iterator[Violation]:
     if world.unfinished:
         return
     for directory in record_directories(world.settings):
-        for path in sorted(directory.glob(".*.tmp")) if directory.is_dir() else []:
-            if _TEMPORARY.fullmatch(path.name):
-                yield Violation("", f"{path}: half-written, and nobody writes it")
+        for path in sorted(files.left_temporaries(directory)):
+            yield Violation("", f"{path}: half-written, and whoever wrote it is dead")
 
 
 def record_directories(settings: Settings) -> list[Path]:
