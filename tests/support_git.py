@@ -16,7 +16,7 @@ def digest(path: Path) -> str:
     """Kind, mode and content of *path*."""
     seen = path.lstat()
     if stat.S_ISLNK(seen.st_mode):
-        return "link:" + os.fsdecode(os.readlink(path))
+        return "link:" + str(path.readlink())
     if not stat.S_ISREG(seen.st_mode):
         return f"other:{seen.st_mode:o}"
     return f"file:{stat.S_IMODE(seen.st_mode):o}:" + hashlib.sha256(path.read_bytes()).hexdigest()

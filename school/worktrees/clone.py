@@ -27,11 +27,14 @@ from school import settings as school_settings
 from school.errors import GitError, WorktreeError
 from school.settings import Settings
 from school.system import files, log
+from school.system import git as system_git
 from school.system.git import Git
 from school.system.locks import KernelLock
 from school.worktrees import layout
 from school.worktrees.repository import Repository
 
+# `git merge-tree --write-tree` merges without a working tree.
+MERGE_TREE_SINCE: Final = (2, 38)
 LOCK_TIMEOUT_S: Final = 600.0
 FETCH_TIMEOUT_S: Final = 3600.0
 BLOB_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -82,7 +85,7 @@ class Conflict:
 
 def identity(at: int, timezone: str = "+0000") -> dict[str, str]:
     """The environment that makes a commit ours and its id a function of its content."""
-    date = f"{at} {timezone}"
+    date = f"@{at} {timezone}"
     return {
         "GIT_AUTHOR_NAME": NAME,
         "GIT_AUTHOR_EMAIL": EMAIL,
@@ -124,7 +127,11 @@ class SchoolClone:
     @classmethod
     def at(cls, repo_key: str, *, settings: Settings | None = None) -> SchoolClone:
         """The existing clone of *repo_key*; WorktreeError when there is none."""
-        path = layout.clone_path(settings or school_settings.current(), repo_key)
+        return cls.existing(layout.clone_path(settings or school_settings.current(), repo_key))
+
+    @classmethod
+    def existing(cls, path: Path) -> SchoolClone:
+        """The clone at *path*; WorktreeError when there is none."""
         if not (path / "HEAD").is_file():
             raise WorktreeError(f"{path}: there is no school clone of this repository")
         return cls(path)
@@ -190,6 +197,7 @@ class SchoolClone:
             made.run("config", key, value)
         (aside / "info").mkdir(exist_ok=True)
         (aside / "info" / "attributes").write_text(EXACT_ATTRIBUTES)
+        aside.chmod(files.DIR_MODE)
         os.replace(aside, self.path)  # noqa: PTH105 - the rename is the commit point
         files.fsync_dir(self.path.parent)
         if not self._usable(repository):
@@ -247,6 +255,8 @@ class SchoolClone:
 
     def read_file(self, commit: str, path: str) -> bytes | None:
         """The content of the file (or the target of the link) *path* at *commit*; None where there is none."""
+        if not path:
+            return None
         listed = self.git.run(
             "--literal-pathspecs", "ls-tree", "-z", "--full-tree", commit, "--", path
         ).stdout
@@ -305,17 +315,43 @@ class SchoolClone:
 
     def _merge_trees(self, ours: str, theirs: str) -> str | list[str]:
         """The merged tree, or the paths that conflict."""
-        done = self.git.run(
-            "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs, check=False
-        )
+        if system_git.version() < MERGE_TREE_SINCE:
+            return self._merge_in_a_tree(ours, theirs)
+        how = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages")
+        done = self.git.run(*how, ours, theirs, check=False)
         tree, _, rest = done.stdout.partition(b"\0")
         if done.returncode == 0 and tree:
             return tree.decode()
         if done.returncode == 1:
             return [os.fsdecode(name) for name in rest.split(b"\0") if name]
-        raise GitError(
-            f"{self.path}: cannot merge {theirs} into {ours}: {done.stderr.decode('utf-8', 'replace')}"
-        )
+        said = done.stderr.decode("utf-8", "replace").strip()
+        raise GitError(f"{self.path}: cannot merge {theirs} into {ours}: {said}")
+
+    def _merge_in_a_tree(self, ours: str, theirs: str) -> str | list[str]:
+        """The same for a git that can only merge where it can check out."""
+        with self.lock():
+            tree = self.path / "scratch" / "merge"
+            self._forget(tree)
+            try:
+                self.git.run(
+                    "worktree", "add", "--quiet", "--detach", str(tree), ours, timeout_s=FETCH_TIMEOUT_S
+                )
+                git = Git(cwd=tree, env=identity(0))
+                done = git.run("merge", "--quiet", "--no-commit", "--no-ff", "--no-stat", theirs, check=False)
+                if done.returncode == 0:
+                    return git.text("write-tree")
+                listed = git.run("diff", "--name-only", "--diff-filter=U", "-z").stdout
+                paths = [os.fsdecode(name) for name in listed.split(b"\0") if name]
+                if paths:
+                    return paths
+                said = done.stderr.decode("utf-8", "replace").strip()
+                raise GitError(f"{self.path}: cannot merge {theirs} into {ours}: {said}")
+            finally:
+                self._forget(tree)
+
+    def _forget(self, tree: Path) -> None:
+        files.remove_tree(tree)
+        files.remove_tree(self.path / "worktrees" / tree.name)
 
 
 def clone_for(bag: Mapping[str, Any], *, settings: Settings | None = None) -> SchoolClone:

@@ -227,7 +227,8 @@ def make_bead_repository(workspace: Workspace, clone: SchoolClone) -> None:
 
 
 def _configure(git_dir: Path) -> None:
-    lines: dict[str, list[str]] = {"core": [f"\thooksPath = {_quoted(str(git_dir / 'hooks'))}"]}
+    hooks = _quoted(str(git_dir / "hooks"))
+    lines: dict[str, list[str]] = {"core": [f"\thooksPath = {hooks}", "\tfsmonitor = false"]}
     for key, value in _BEAD_CONFIG.items():
         section, name = key.split(".")
         lines.setdefault(section, []).append(f"\t{name} = {value}")

@@ -37,7 +37,6 @@ from school.errors import OrcaUnavailableError, SchoolError, WorktreeError
 from school.settings import Settings
 from school.system import files, log, processes
 from school.system.git import Git
-from school.worktrees import layout
 from school.worktrees.clone import SchoolClone
 from school.worktrees.leaves import CHECKOUT_TIMEOUT_S, GitLeafWorktrees, make_bead_repository
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import bookbag
-from school.contracts import WorktreeRecord
+from school.contracts import TeacherRole, WorktreeRecord
 from school.errors import SchoolError, WorktreeError
 from school.settings import Settings
 from school.system import files, log
@@ -31,7 +31,6 @@ from school.worktrees.teachers import TeacherTrees
 
 Action = Literal["removed", "kept", "would_remove"]
 Row = dict[str, Any]
-_TEACHERS: Final = ("teacher-cto", "teacher-coo")
 
 _log = log.get(__name__)
 
@@ -81,7 +80,7 @@ class _Reaper:
         if record.kind == "teacher":
             if record.repo and not Path(record.repo).exists():
                 if not self.dry_run:
-                    role = "cto" if record.role == "cto" else "coo"
+                    role: TeacherRole = "cto" if record.role == "cto" else "coo"
                     TeacherTrees(role, self.settings).remove(record_path, record)
                 yield self._row(record.path, "removed", f"its repository {record.repo} is gone")
             return
@@ -98,9 +97,11 @@ class _Reaper:
         why = "its tree had vanished" if gone else "its bead is not in use"
         if self.dry_run:
             return self._row(workspace.path, "removed", why, ref)
-        if gone:
+        if record.removing:
+            why = "its removal had begun"
+        elif gone:
             ref = save_commits(workspace.git_dir, record.bead, SchoolClone(workspace.clone))
-        elif not record.removing:
+        else:
             bag = _bag_of(record.bead)
             saved = snapshot(workspace, bag=bag, settings=self.settings)
             why += f"; saved: {layout.how_to_recover(workspace.clone, saved.ref)}"
@@ -135,7 +136,11 @@ class _Reaper:
     def bead_repositories(self) -> Iterator[Row]:
         for path in _folders(self.settings.bead_repos_dir):
             bead = path.name.removesuffix(".git")
-            if bead in self.beads or self.live(bead):
+            if (
+                bead in self.beads
+                or self.live(bead)
+                or (self.settings.worktree_records_dir / f"{bead}.json").exists()
+            ):
                 continue
             try:
                 yield from self._orphan(path, bead)

@@ -88,7 +88,7 @@ def _remember(path: Path, record: WorktreeRecord | None, failure: str) -> None:
 def _snapshot(
     workspace: Workspace, bag: Mapping[str, Any], message: str, record: WorktreeRecord | None
 ) -> Snapshot:
-    clone = SchoolClone(workspace.clone)
+    clone = SchoolClone.existing(workspace.clone)
     if record is not None and record.removing:
         return _saved_before(workspace, clone)
     at = _stamp(clone, workspace, record)
@@ -334,6 +334,7 @@ def with_trailers(message: str, bag: Mapping[str, Any]) -> str:
 
 def save_commits(repository: Path, bead: str, clone: SchoolClone) -> str:
     """Bring into *clone* what was committed in the bead repository *repository*; the ref, or empty for nothing."""
+    SchoolClone.existing(clone.path)
     scratch = clone.path / "scratch" / f"{bead}-commits"
     files.remove_tree(scratch)
     files.ensure_dir(scratch)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -138,7 +138,8 @@ class TeacherTrees:
         if not wrong:
             return
         _log.warning("teacher.worktree_remade", role=self.role, path=str(path), why=wrong)
-        self._empty(path, kept)
+        _empty(path, {".git", *(name.split("/")[0] for name in kept)})
+        (self._admin(clone) / "index").unlink(missing_ok=True)
         self._reset(path, clone, commit, kept)
         wrong = self._difference(path, clone, commit, kept)
         if wrong:
@@ -170,6 +171,10 @@ class TeacherTrees:
         git.run("update-ref", "--no-deref", "HEAD", commit)
         excluded = [part for name in keep for part in ("-e", _pattern(name))]
         git.run("clean", "-ffdxq", *excluded, timeout_s=CHECKOUT_TIMEOUT_S)
+        for entry in git.run("ls-files", "--stage", "-z").stdout.split(b"\0"):
+            if entry.startswith(b"160000 "):
+                # git leaves a submodule's folder alone, whatever lies in it.
+                _empty(path / os.fsdecode(entry.partition(b"\t")[2]), set())
 
     def _difference(self, path: Path, clone: SchoolClone, commit: str, keep: Sequence[str]) -> str:
         """What is not as *commit* has it, found with an index that nobody else wrote; empty when nothing is."""
@@ -194,11 +199,11 @@ class TeacherTrees:
         listed = clone.git.run("--literal-pathspecs", "ls-tree", "-z", commit, "--", os.fsdecode(name)).stdout
         return listed.startswith(b"160000 ") and (path / os.fsdecode(name)).is_dir()
 
-    def _empty(self, path: Path, keep: Sequence[str]) -> None:
-        kept = {name.split("/")[0] for name in keep}
-        for entry in path.iterdir():
-            if entry.name in kept or entry.name == ".git":
-                continue
+
+def _empty(folder: Path, kept: Collection[str]) -> None:
+    """Remove everything in *folder* but what is called like one of *kept*."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.name not in kept:
             entry.unlink() if entry.is_symlink() else files.remove_tree(entry)
 
 

@@ -1,0 +1,192 @@
+"""Clean-up: nothing with work in it goes unsaved, nothing in use goes at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from school.settings import Settings
+from school.worktrees import GitLeafWorktrees, SchoolClone, TeacherTrees, layout, reap, snapshot
+from tests.support import git
+from tests.support_git import bag_for, opened, repository_state
+
+ONE, TWO = "coder-python-coding-00000001", "coder-python-coding-00000002"
+
+
+def _nobody(bead: str) -> bool:
+    return False
+
+
+def _rows(
+    school: Settings, *, live: Callable[[str], bool] = _nobody, dry_run: bool = False, key: str | None = None
+) -> dict[str, tuple[str, str]]:
+    found = reap(school, repo_key=key, dry_run=dry_run, live=live)
+    assert all(set(row) == {"worktree", "action", "why", "ref"} for row in found)
+    return {Path(row["worktree"]).name: (row["action"], row["ref"]) for row in found}
+
+
+@pytest.fixture
+def place(repo: Path, school: Settings) -> tuple[dict[str, Any], SchoolClone]:
+    repository, clone = opened(repo, school)
+    return bag_for(repository, ONE), clone
+
+
+def test_a_dead_leafs_work_is_saved_and_its_tree_goes(
+    place: tuple[dict[str, Any], SchoolClone], repo: Path, school: Settings
+) -> None:
+    bag, clone = place
+    before = repository_state(repo)
+    workspace = GitLeafWorktrees(school).create(bag)
+    (workspace.path / "work").write_text("work")
+    name = workspace.path.name
+    assert _rows(school, dry_run=True) == {name: ("would_remove", f"refs/school/{ONE}")}
+    assert (workspace.path / "work").exists()
+    assert _rows(school, live=lambda bead: bead == ONE) == {name: ("kept", "")}
+    assert _rows(school, key="another-12345678") == {}
+    assert _rows(school, key=str(bag["repo_key"])) == {name: ("removed", f"refs/school/{ONE}")}
+    assert clone.read_file(f"refs/school/{ONE}", "work") == b"work"
+    assert not workspace.path.exists()
+    assert not workspace.git_dir.exists()
+    assert _rows(school) == {}
+    assert repository_state(repo) == before
+
+
+def test_what_cannot_be_saved_is_kept_and_said(
+    place: tuple[dict[str, Any], SchoolClone], school: Settings
+) -> None:
+    bag, clone = place
+    workspace = GitLeafWorktrees(school).create(bag)
+    (workspace.path / "work").write_text("work")
+    clone.path.rename(clone.path.with_name("away"))
+    rows = reap(school, repo_key=None, dry_run=False, live=_nobody)
+    mine = next(row for row in rows if row["worktree"] == str(workspace.path))
+    assert mine["action"] == "kept"
+    assert "could not be saved" in mine["why"]
+    assert (workspace.path / "work").read_text() == "work"
+    clone.path.with_name("away").rename(clone.path)
+    assert _rows(school)[workspace.path.name][0] == "removed"
+    assert clone.read_file(f"refs/school/{ONE}", "work") == b"work"
+
+
+def test_a_vanished_tree_leaves_its_commits(
+    place: tuple[dict[str, Any], SchoolClone], school: Settings
+) -> None:
+    bag, clone = place
+    workspace = GitLeafWorktrees(school).create(bag)
+    (workspace.path / "work").write_text("work")
+    git(workspace.path, "add", ".")
+    git(workspace.path, "commit", "-q", "-m", "work")
+    git(workspace.path, "worktree", "lock", "--reason", "pid 999999", str(workspace.path))
+    shutil.rmtree(workspace.path)
+    assert _rows(school) == {workspace.path.name: ("removed", f"refs/school/agent/{ONE}")}
+    assert clone.read_file(f"refs/school/agent/{ONE}", "work") == b"work"
+    assert not workspace.git_dir.exists()
+
+
+def test_a_lost_record_loses_no_work(place: tuple[dict[str, Any], SchoolClone], school: Settings) -> None:
+    bag, clone = place
+    workspace = GitLeafWorktrees(school).create(bag)
+    (workspace.path / "committed").write_text("c")
+    git(workspace.path, "add", ".")
+    git(workspace.path, "commit", "-q", "-m", "c")
+    (workspace.path / "uncommitted").write_text("u")
+    layout.leaf_record_path(school, ONE).unlink()
+    rows = _rows(school)
+    assert rows[workspace.path.name] == ("kept", "")
+    assert (workspace.path / "uncommitted").exists()
+    assert rows[f"{ONE}.git"] == ("removed", f"refs/school/agent/{ONE}")
+    assert clone.read_file(f"refs/school/agent/{ONE}", "committed") == b"c"
+
+
+def test_an_unreadable_record_keeps_its_tree(
+    place: tuple[dict[str, Any], SchoolClone], school: Settings
+) -> None:
+    bag, _ = place
+    workspace = GitLeafWorktrees(school).create(bag)
+    layout.leaf_record_path(school, ONE).write_text("{")
+    rows = _rows(school)
+    assert rows[f"{ONE}.json"] == ("kept", "")
+    assert rows[workspace.path.name] == ("kept", "")
+    assert workspace.path.is_dir()
+    assert workspace.git_dir.is_dir()
+
+
+def test_a_removal_that_was_killed_is_finished(
+    place: tuple[dict[str, Any], SchoolClone], school: Settings
+) -> None:
+    """Half a tree must not be saved over the whole one."""
+    bag, clone = place
+    workspace = GitLeafWorktrees(school).create(bag)
+    (workspace.path / "work").write_text("work")
+    saved = snapshot(workspace, bag=bag, settings=school)
+    record_path = layout.leaf_record_path(school, ONE)
+    for step in ("recorded", "renamed", "half gone", "tree gone"):
+        if step == "recorded":
+            record = layout.read_record(record_path)
+            assert record is not None
+            record.removing = True
+            layout.write_record(record_path, record)
+            (workspace.path / "work").unlink()
+        elif step == "renamed":
+            workspace.path.rename(workspace.path.with_name(layout.REMOVING + workspace.path.name))
+        assert snapshot(workspace, bag=bag, settings=school) == saved
+        assert clone.ref(saved.ref) == saved.head_commit
+    assert _rows(school) == {workspace.path.name: ("removed", f"refs/school/{ONE}")}
+    assert not workspace.path.parent.exists()
+    assert clone.ref(saved.ref) == saved.head_commit
+
+
+def test_what_nobody_made_is_kept_and_listed(
+    place: tuple[dict[str, Any], SchoolClone], school: Settings
+) -> None:
+    bag, _ = place
+    folder = school.worktrees_dir / str(bag["repo_key"])
+    (folder / "full").mkdir(parents=True)
+    (folder / "full" / "x").write_text("x")
+    (folder / "empty").mkdir()
+    (folder / (layout.REMOVING + "study-x")).mkdir()
+    (folder / (layout.REMOVING + "study-x") / "rest").write_text("rest")
+    (school.bead_repos_dir / f"{TWO}.git").mkdir(parents=True)
+    assert _rows(school) == {
+        "full": ("kept", ""),
+        "empty": ("removed", ""),
+        ".removing-study-x": ("removed", ""),
+        f"{TWO}.git": ("removed", ""),
+    }
+    assert (folder / "full" / "x").exists()
+    assert sorted(path.name for path in folder.iterdir()) == ["full"]
+
+
+def test_teachers_stay_while_their_repository_does(
+    place: tuple[dict[str, Any], SchoolClone], repo: Path, school: Settings
+) -> None:
+    bag, clone = place
+    path = TeacherTrees("cto", school).ensure(bag)
+    assert _rows(school) == {}
+    assert path.is_dir()
+    shutil.rmtree(path)
+    assert _rows(school) == {"teacher-cto": ("removed", "")}
+    assert list((clone.path / "worktrees").iterdir()) == []
+    TeacherTrees("cto", school).ensure(bag)
+    repo.rename(repo.with_name("moved"))
+    assert _rows(school) == {"teacher-cto": ("removed", "")}
+    assert not path.exists()
+
+
+def test_ten_leaves_leave_nothing(place: tuple[dict[str, Any], SchoolClone], school: Settings) -> None:
+    bag, clone = place
+    leaves = GitLeafWorktrees(school)
+    for number in range(10):
+        one = {**bag, "bead": f"coder-python-coding-{number:08d}"}
+        workspace = leaves.create(one)
+        (workspace.path / "w").write_text(str(number))
+        snapshot(workspace, bag=one, settings=school)
+        leaves.remove(workspace)
+    assert not school.worktrees_dir.exists() or list(school.worktrees_dir.iterdir()) == []
+    assert list(school.bead_repos_dir.iterdir()) == []
+    assert list(school.worktree_records_dir.iterdir()) == []
+    assert list((clone.path / "scratch").iterdir()) == []
