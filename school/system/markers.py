@@ -17,7 +17,6 @@ import time
 from typing import Final
 
 from school.system import identity
-from school.system.progress import children_of
 
 VARIABLE: Final = "SCHOOL_MARKER"
 END_WITHIN_S: Final = 5.0
@@ -91,53 +90,48 @@ def _ourselves() -> set[int]:
 def marked(marker: str) -> dict[int, str]:
     """Every living process that carries *marker*, and all below them: PID to start. Never us or our parents."""
     word = f"{VARIABLE}={marker}".encode()
+    everything = {pid: identity.look(pid) for pid in _all_pids()}
+    below: dict[int, list[int]] = {}
+    for pid, seen in everything.items():
+        below.setdefault(seen.parent, []).append(pid)
     spared = _ourselves()
-    todo = [pid for pid in _all_pids() if pid not in spared and word in _environment(pid).split(b"\0")]
+    todo = [pid for pid in everything if pid not in spared and word in _environment(pid).split(b"\0")]
     found: dict[int, str] = {}
     while todo:
         pid = todo.pop()
-        if pid in found or pid in spared:
-            continue
-        seen = identity.look(pid)
-        if seen.exists and seen.start and not seen.zombie:
-            found[pid] = seen.start
-            todo += children_of(pid)
-    return found
-
-
-def all_marked() -> dict[int, str]:
-    """Every living process that carries a mark, and which: PID to marker. Never us or our parents."""
-    spared, word = _ourselves(), f"{VARIABLE}=".encode()
-    found = {}
-    for pid in _all_pids():
-        if pid in spared:
-            continue
-        mark = next((item for item in _environment(pid).split(b"\0") if item.startswith(word)), b"")
-        if mark and not identity.look(pid).zombie:
-            found[pid] = mark[len(word) :].decode("utf-8", "replace")
-    return found
+        if pid not in found and pid not in spared:
+            found[pid] = everything[pid].start
+            todo += below.get(pid, ())
+    return {pid: start for pid, start in found.items() if start and not everything[pid].zombie}
 
 
 def end_marked(marker: str) -> int:
     """End every process that carries *marker*, and all below them; how many there were."""
-    living = marked(marker)
-    ended = dict(living)
-    wardens = {pid: start for pid, start in living.items() if b"warden.py\0" in _command(pid)}
+    known = marked(marker)
+    wardens = {pid: start for pid, start in known.items() if b"warden.py\0" in _command(pid)}
     for pid, start in wardens.items():
         signal_exactly(pid, start, signal.SIGTERM)
     if wardens:
-        ended |= _until_gone(marker, WARDEN_GRACE_S, kill=False)
-    ended |= _until_gone(marker, END_WITHIN_S, kill=True)
-    return len(ended)
+        _until_gone(marker, known, WARDEN_GRACE_S, kill=False)
+    _until_gone(marker, known, END_WITHIN_S, kill=True)
+    return len(known)
 
 
-def _until_gone(marker: str, limit_s: float, *, kill: bool) -> dict[int, str]:
+def _until_gone(marker: str, known: dict[int, str], limit_s: float, *, kill: bool) -> None:
+    """Wait for the end of all in *known*, which grows by what turns up meanwhile."""
     deadline = time.monotonic() + limit_s
-    seen: dict[int, str] = {}
-    while (living := marked(marker)) and time.monotonic() < deadline:
-        seen |= living
+    while time.monotonic() < deadline:
+        known |= marked(marker)
+        # Not only who is marked now: who loses its marked parent in between is no less known.
+        living = {pid: start for pid, start in known.items() if _runs(pid, start)}
+        if not living:
+            return
         for number in (signal.SIGSTOP, signal.SIGKILL) if kill else ():
             for pid, start in living.items():
                 signal_exactly(pid, start, number)
         time.sleep(0.01)
-    return seen
+
+
+def _runs(pid: int, start: str) -> bool:
+    seen = identity.look(pid)
+    return seen.exists and not seen.zombie and seen.start == start

@@ -50,8 +50,8 @@ __all__ = [
 ]
 
 LIFELINE_VARIABLE: Final = "SCHOOL_LIFELINE_FD"
-# After SIGTERM, an orphaned child of ours has this long; together with its warden's patience it is below 2 s.
-ORPHAN_GRACE_S: Final = 1.5
+# After SIGTERM, an orphaned child of ours has this long; with its warden's patience it is well below 2 s.
+ORPHAN_GRACE_S: Final = 1.0
 _PASSED: Final = frozenset(
     {"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "SHELL", "TERM"}
     | {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"}
@@ -89,10 +89,12 @@ class Child:
 
     def kill_tree(self, grace_s: float) -> None:
         """End it, politely first, then it and everything that is below it."""
+        # Seen before the polite word: who loses its parent to it cannot be found afterwards.
+        below = _descendants(self.pid)
         self.terminate()
         if grace_s > 0:
             self.wait(grace_s)
-        below = _descendants(self.pid)
+        below |= _descendants(self.pid)
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)

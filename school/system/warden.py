@@ -27,7 +27,7 @@ LINUX = sys.platform.startswith("linux")
 # What is left behind when ARGV has ended by itself gets this long after SIGTERM.
 LEFTOVER_GRACE_S = 1.0
 # Nobody waits for us any more: everything must be gone within two seconds of the parent's death.
-ORPHANED_GRACE_S = 0.5
+ORPHANED_GRACE_S = 0.3
 # Killed processes go at once unless the kernel holds them (a hung disk); then they are reported, not waited for.
 KILL_PATIENCE_S = 5.0
 MAC_LOOK_S = 1.0
@@ -86,6 +86,7 @@ class Warden:
         self.status: int | None = None
         # What a signal asked for, as if it had come down the lifeline.
         self.told = ""
+        self.cut_short: float | None = None
         # Where there is no adoption: what was once seen in the tree, by PID and start.
         self.known: dict[int, str] = {}
 
@@ -160,6 +161,8 @@ class Warden:
         deadline = time.monotonic() + limit_s
         pause = 0.002
         while True:
+            if not signal_again:
+                deadline = min(deadline, self.patience())
             living = self.tree() if self.reap() else {}
             if not living or time.monotonic() >= deadline:
                 self.reap()
@@ -178,6 +181,14 @@ class Warden:
         """Whether nobody waits for a polite end any more: the caller is gone, or wants it now."""
         ready, _, _ = select.select([self.lifeline], [], [], 0)
         return bool(ready) and os.read(self.lifeline, 1) != b"T"
+
+    def patience(self) -> float:
+        """Until when politeness may last at most, by what has come down the lifeline meanwhile."""
+        if self.cut_short is None and select.select([self.lifeline], [], [], 0)[0]:
+            word = os.read(self.lifeline, 1)
+            if word != b"T":
+                self.cut_short = time.monotonic() + (0.0 if word else ORPHANED_GRACE_S)
+        return float("inf") if self.cut_short is None else self.cut_short
 
     # --- the run ---
 
@@ -260,6 +271,7 @@ def _become(argv: list[str], writer: int) -> None:
             signal.SIGTERM,
             signal.SIGINT,
             signal.SIGHUP,
+            signal.SIGQUIT,
         ):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
