@@ -2,7 +2,7 @@
 
 ``doctor_document(settings, repo=..., explicit=...)`` returns rows {check, ok, detail}. ``ok`` false: no run could
 start, and the detail says why; null: something optional is absent or does less than it might. Probing leaves
-nothing behind and makes none of the state directories. ``could_start(rows)`` is the answer.
+nothing behind and makes none of the state directories.
 
 *explicit* says that the user named the repository; without it, not standing in one is no failure.
 """
@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -80,10 +80,6 @@ def doctor_document(settings: Settings, *, repo: Path, explicit: bool = False) -
     rows.append(_row("orca", *_installed("orca", "optional; worktrees are made with git")))
     rows.append(_row("confinement", *_tried(lambda: _confinement(config))))
     return rows + registry.available(config)
-
-
-def could_start(rows: Iterable[Mapping[str, Any]]) -> bool:
-    return all(row["ok"] is not False for row in rows)
 
 
 def _row(check: str, ok: bool | None, detail: str) -> Row:

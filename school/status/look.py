@@ -26,7 +26,7 @@ _MAY_BE_ARCHIVED: Final = frozenset({SCORED, FAILED, BLOCKED})
 Bag = dict[str, Any]
 
 
-def read(path: Path) -> Bag | None:
+def read(path: Path | str) -> Bag | None:
     """The JSON object at *path*; None where there is none or it cannot be read as one."""
     try:
         value = files.read_json(path)
@@ -46,17 +46,19 @@ def names(directory: Path, suffix: str) -> list[str]:
 
 def live(settings: Settings) -> Iterator[tuple[str, Bag | None, str]]:
     """(bead, record, state) of everything on the shelf; record None and UNREADABLE for what cannot be read."""
+    # Plain strings: with a thousand records, making paths of them costs more than reading them.
+    shelf, archive = os.fspath(settings.bookbag_dir), os.fspath(settings.archive_dir)
     for bead in names(settings.bookbag_dir, ".json"):
         if not BEAD_NAME.fullmatch(bead):
             continue
-        path = settings.bookbag_dir / f"{bead}.json"
+        path = f"{shelf}/{bead}.json"
         bag = read(path)
         if bag is None or bag.get("bead") != bead:
-            if path.exists():
+            if os.path.lexists(path):
                 yield bead, None, UNREADABLE
             continue
         state = bookbag_state(bag)
-        if not (state in _MAY_BE_ARCHIVED and (settings.archive_dir / bead).is_dir()):
+        if not (state in _MAY_BE_ARCHIVED and os.path.isdir(f"{archive}/{bead}")):  # noqa: PTH112
             yield bead, bag, state
 
 
