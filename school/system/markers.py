@@ -105,6 +105,19 @@ def marked(marker: str) -> dict[int, str]:
     return {pid: start for pid, start in found.items() if start and not everything[pid].zombie}
 
 
+def all_marked() -> dict[int, str]:
+    """Every living process that carries a mark, and which: PID to marker. Never us or our parents."""
+    spared, word = _ourselves(), f"{VARIABLE}=".encode()
+    found = {}
+    for pid in _all_pids():
+        if pid in spared:
+            continue
+        mark = next((item for item in _environment(pid).split(b"\0") if item.startswith(word)), b"")
+        if mark and not identity.look(pid).zombie:
+            found[pid] = mark[len(word) :].decode("utf-8", "replace")
+    return found
+
+
 def end_marked(marker: str) -> int:
     """End every process that carries *marker*, and all below them; how many there were."""
     known = marked(marker)
