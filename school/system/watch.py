@@ -109,10 +109,11 @@ class Watcher:
         while True:
             now = time.monotonic()
             due = self._looked + (self.rescan_s if self.mode == "inotify" else min(POLL_S, self.rescan_s))
-            ready = self._wakened(max(0.0, min(deadline, due) - now))
-            self._see_to_directory()
+            # A directory that is moved away makes no event: it is looked after once a second.
+            ready = self._wakened(max(0.0, min(deadline - now, due - now, POLL_S)))
+            renewed = self._see_to_directory()
             now = time.monotonic()
-            if ready or now >= due:
+            if ready or renewed or now >= due:
                 self._looked = now
                 return True
             if now >= deadline:
@@ -128,10 +129,12 @@ class Watcher:
 
     # --- arming ---
 
-    def _see_to_directory(self) -> None:
-        if self._identity_now() != self._identity:
-            self._disarm()
-            self._arm()
+    def _see_to_directory(self) -> bool:
+        if self._identity_now() == self._identity:
+            return False
+        self._disarm()
+        self._arm()
+        return True
 
     def _identity_now(self) -> tuple[int, int] | None:
         try:

@@ -17,6 +17,7 @@ import pytest
 from school.errors import MachineError
 from school.system import files, identity, processes
 from school.system.processes import RunLimits
+from school.system.progress import children_of
 from tests.system.support import gone, on_small_disk, python, until
 
 QUICK = RunLimits(timeout_s=20, grace_s=0.3)
@@ -355,7 +356,8 @@ def test_marked_processes_are_found_and_ended_when_nobody_knows_them_any_more(tm
     assert processes.end_marked("nobody-left") == 0
     assert bystander.poll() is None
     for pid in cleared:  # those that dropped the mark *and* lost every parent are the documented hole
-        os.kill(pid, signal.SIGKILL)
+        for one in (*children_of(pid), pid):
+            os.kill(one, signal.SIGKILL)
     bystander.kill()
     bystander.wait()
 
