@@ -58,13 +58,24 @@ class Goals:
         value = measured if raw is None else measured / raw
         self._row(what, value, goal, met=value <= goal, sign="<=", unit=unit, measured=measured, raw=raw)
 
-    def add_least(self, what: str, measured: float, goal: float, *, unit: str, raw: float | None = None) -> None:
+    def add_least(
+        self, what: str, measured: float, goal: float, *, unit: str, raw: float | None = None
+    ) -> None:
         """One goal: *measured* (a ratio to *raw*, if given) must be at least *goal*."""
         value = measured if raw is None else measured / raw
         self._row(what, value, goal, met=value >= goal, sign=">=", unit=unit, measured=measured, raw=raw)
 
     def _row(
-        self, what: str, value: float, goal: float, *, met: bool, sign: str, unit: str, measured: float, raw: float | None
+        self,
+        what: str,
+        value: float,
+        goal: float,
+        *,
+        met: bool,
+        sign: str,
+        unit: str,
+        measured: float,
+        raw: float | None,
     ) -> None:
         self.missed += not met
         kind = "x raw" if raw is not None else unit
@@ -73,7 +84,15 @@ class Goals:
             shown += f" ({measured:.4g} {unit}, raw {raw:.4g} {unit})"
         print(shown + ("" if met else "  MISSED"), flush=True)
         self.rows.append(
-            {"what": what, "value": value, "goal": goal, "unit": kind, "met": met, "measured": measured, "raw": raw}
+            {
+                "what": what,
+                "value": value,
+                "goal": goal,
+                "unit": kind,
+                "met": met,
+                "measured": measured,
+                "raw": raw,
+            }
         )
 
     def close(self) -> None:

@@ -70,7 +70,9 @@ def _measure(kind: str, processes: int) -> tuple[float, float, int]:
         directory = Path(name)
         files.write_json(directory / "record.json", RECORD)
         go, results = context.Event(), context.Queue()
-        workers = [context.Process(target=_worker, args=(kind, directory, go, results)) for _ in range(processes)]
+        workers = [
+            context.Process(target=_worker, args=(kind, directory, go, results)) for _ in range(processes)
+        ]
         for worker in workers:
             worker.start()
         time.sleep(0.1 * processes)
