@@ -152,8 +152,6 @@ class Baselines:
         if min(baseline.runs for baseline in self.found[: last + 1]) > EXTRA_RUNS:
             return False
         for index, run in enumerate(self._run(self.commands[: last + 1])):
-            if run.cancelled:
-                return False
             if not self.found[index].add(run):
                 self.shaken = " ".join(run.argv)
                 self._path(index).unlink(missing_ok=True)

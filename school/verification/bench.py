@@ -4,7 +4,8 @@
 makes sure of that side's environment and empties TMPDIR, so that no run sees what another left. The end of the
 block settles the worktree at head, also after an error.
 
-Errors: WorktreeError (``place``), SetupFailedError (``environment``).
+Errors: WorktreeError (``place``), SetupFailedError (``environment``), CheckCancelledError where the teacher was told to
+stop in the middle of a command.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from types import TracebackType
 from typing import Self
 
 from school.contracts import CheckContext, Terms
-from school.errors import WorktreeError
+from school.errors import TeacherError, WorktreeError
 from school.system import files
 from school.verification.environment import Environment, Side
 from school.verification.place import Place, copies_from
 from school.verification.runner import CheckRun, run_check
+
+
+class CheckCancelledError(TeacherError):
+    """The teacher was told to stop; what ran counts as nothing."""
 
 
 @dataclass(slots=True)
@@ -91,7 +96,7 @@ class Bench:
 
     def run(self, argv: Sequence[str], *, timeout_s: float, check: str, fail_fast: bool = False) -> CheckRun:
         """Run *argv* where the bench stands."""
-        return run_check(
+        run = run_check(
             argv,
             worktree=self.context.worktree,
             env=self.context.env,
@@ -107,3 +112,6 @@ class Bench:
             scratch=self.context.scratch / "reports",
             fail_fast=fail_fast,
         )
+        if run.cancelled:
+            raise CheckCancelledError("cancelled: the teacher was told to stop")
+        return run

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from school.contracts import Check, CheckContext, CheckResult, Finding, Severity, TeacherRole, bounded
 from school.verification.baselines import Baselines
-from school.verification.bench import Bench
+from school.verification.bench import Bench, CheckCancelledError
 from school.verification.compare import against_base
 from school.verification.environment import SHOWN_BYTES, SetupFailedError
 from school.verification.sight import Noticed, Sight, sees_tree, unnoticed
@@ -67,6 +67,8 @@ class Verification:
                 return self._judge(bench)
             except SetupFailedError as failed:
                 return _setup_failed(self.name, failed)
+            except CheckCancelledError as cancelled:
+                return CheckResult(self.name, self.lens, no_verdict=str(cancelled))
 
     def _judge(self, bench: Bench) -> CheckResult:
         result = CheckResult(self.name, self.lens)
@@ -103,6 +105,8 @@ class WrongTree:
                 return self._judge(bench)
             except SetupFailedError as failed:
                 return _setup_failed(self.name, failed)
+            except CheckCancelledError as cancelled:
+                return CheckResult(self.name, self.lens, no_verdict=str(cancelled))
 
     def _judge(self, bench: Bench) -> CheckResult:
         result = CheckResult(self.name, self.lens)
@@ -120,9 +124,7 @@ class WrongTree:
 
     def _sight(self, sight: Sight, result: CheckResult) -> None:
         result.receipts += sight.receipts
-        if sight.unknown == "cancelled":
-            result.no_verdict = "cancelled: the teacher was told to stop"
-        elif sight.unknown:
+        if sight.unknown:
             result.notes.append(f"whether the tests see this tree was not judged: {sight.unknown}")
         elif not sight.seen:
             result.findings.append(_wrong_tree())
@@ -132,8 +134,6 @@ class WrongTree:
 
     def _noticed(self, noticed: Noticed, result: CheckResult, *, strict: bool) -> None:
         result.receipts += noticed.receipts
-        if noticed.cancelled:
-            result.no_verdict = "cancelled: the teacher was told to stop"
         severity: Severity = "HIGH" if strict else "MEDIUM"
         for path in noticed.unnoticed:
             text = f"no test notices when {path} cannot be loaded"

@@ -10,7 +10,8 @@ commands)`` is the whole of it as ``(receipts, findings, no_verdict)``. Rules (c
 - where the runner names no tests and base is red, the command cannot judge; where *no* test command can, the
   comparison says so (``unjudged``), and only criteria can.
 
-A change with base's own tree needs no second run. Errors: SetupFailedError, WorktreeError.
+A change with base's own tree needs no second run. Errors: those of ``bench``; ``compare`` makes no_verdict of a cancelled
+run and of an environment that cannot be built.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from typing import Final, NamedTuple
 from school.contracts import CheckContext, Finding, Receipt, Severity
 from school.verification import commands as argvs
 from school.verification.baselines import Baseline, Baselines, failing, limit_s
-from school.verification.bench import Bench
+from school.verification.bench import Bench, CheckCancelledError
+from school.verification.environment import SetupFailedError
 from school.verification.reports import COMMAND
 from school.verification.runner import CheckRun
 
 NAMES_SHOWN: Final = 12
 CITED_CHARS: Final = 2000
-CANCELLED: Final = "cancelled: the teacher was told to stop"
 
 _COLLECTION_ERROR: Final = re.compile(r"^(?:::|unittest\.loader\._FailedTest[.:]+)(?P<module>.+)$")
 
@@ -172,8 +173,6 @@ def against_base(bench: Bench, baselines: Baselines) -> Comparison:
     for argv, baseline in zip(baselines.commands, baselines.found, strict=True):
         timeout_s = limit_s(baseline, bench.terms.verify_timeout_s)
         runs.append(bench.run(argv, timeout_s=timeout_s, check="verification"))
-        if runs[-1].cancelled:
-            return Comparison(receipts=receipts, no_verdict=CANCELLED)
     changed = [path for _, path in bench.changed()]
     judged = [judge(base, run, changed) for base, run in zip(baselines.found, runs, strict=True)]
     _try_again(baselines, judged)
@@ -287,8 +286,11 @@ def _findings(base: Baseline, run: CheckRun, one: Judgement) -> list[Finding]:
 
 def compare(context: CheckContext, commands: Sequence[Sequence[str]]) -> Compared:
     """Head against base by *commands*, on the context's worktree, which is left clean at head."""
-    with Bench.of(context) as bench:
-        baselines = Baselines(bench, commands)
-        baselines.measure()
-        result = against_base(bench, baselines)
+    try:
+        with Bench.of(context) as bench:
+            baselines = Baselines(bench, commands)
+            baselines.measure()
+            result = against_base(bench, baselines)
+    except (CheckCancelledError, SetupFailedError) as error:
+        return Compared([], [], str(error))
     return Compared(result.receipts, result.findings, result.no_verdict or result.unjudged)

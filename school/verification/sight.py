@@ -9,7 +9,7 @@ checkout) or at none (``true``), and a pass of theirs shows nothing.
 that answers most cases, then each alone, within a budget unless ``every``; whatever was not tried is named, never assumed.
 
 What it does not promise: that a test which notices also *checks* what the file does.
-Errors: SetupFailedError, WorktreeError, MachineError of ``spoil``.
+Errors: those of ``bench``, and MachineError of ``spoil``.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from school.verification.spoil import spoil, spoilable
 # How many changed files are tried alone, and for how long. Where every one has to be exercised, all are.
 SINGLE_PROBES_MAX: Final = 24
 PROBE_BUDGET_S: Final = 30.0
+SHOWN_CHARS: Final = 500
 # So few tests may fail by chance; then the answer is asked for twice.
 FEW: Final = 2
 
@@ -60,7 +61,6 @@ class Noticed:
     no_spoiler: list[str] = field(default_factory=list)
     not_tried: list[str] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
-    cancelled: bool = False
 
 
 def sources(paths: Sequence[str], commands: Sequence[Sequence[str]]) -> list[str]:
@@ -134,14 +134,20 @@ def _look(bench: Bench, baselines: Baselines) -> Sight:
     modules = _test_modules(tracked)
     how: How = "parse" if only_lint else "load"
     first = _spoiled(bench, baselines, "base", paths, how)
-    if first is None:
-        return Sight(unknown="cancelled")
     names = _lost_names(asked, first, modules)
     if 0 < len(names) <= FEW and sum(len(baseline.passed) for baseline in asked) > FEW:
         second = _spoiled(bench, baselines, "base", paths, how)
-        names &= _lost_names(asked, second or [], modules)
-    receipts = [Receipt.model_validate(run.model_dump()) for run in first]
-    return Sight(seen=bool(names), only_lint=only_lint, receipts=receipts)
+        names &= _lost_names(asked, second, modules)
+    return Sight(seen=bool(names), only_lint=only_lint, receipts=_receipts(first))
+
+
+def _receipts(runs: Sequence[CheckRun]) -> list[Receipt]:
+    """What ran, short; ``tree`` is empty, since what stood there was no tree of anybody's."""
+    short = {"tree": "", "check": "wrong_tree"}
+    return [
+        Receipt.model_validate({**run.model_dump(), **short, "output": run.output[-SHOWN_CHARS:]})
+        for run in runs
+    ]
 
 
 def _lost_names(asked: Sequence[Baseline], runs: Sequence[CheckRun], modules: frozenset[str]) -> set[str]:
@@ -162,16 +168,14 @@ def _spoiled(
     how: How,
     *,
     fail_fast: bool = False,
-) -> list[CheckRun] | None:
-    """Every command in order with *paths* spoiled at *side*; None when cancelled."""
+) -> list[CheckRun]:
+    """Every command in order with *paths* spoiled at *side*."""
     bench.go(side)
     runs = []
     with spoil(bench.context.worktree, paths, how):
         for argv, baseline in zip(baselines.commands, baselines.found, strict=True):
             timeout_s = limit_s(baseline, bench.terms.verify_timeout_s)
             run = bench.run(argv, timeout_s=timeout_s, check="wrong_tree", fail_fast=fail_fast)
-            if run.cancelled:
-                return None
             runs.append(run)
             if fail_fast and argvs.kind_of(argv) == "test" and baseline.green and run.outcome != "passed":
                 break
@@ -189,10 +193,7 @@ def unnoticed(bench: Bench, baselines: Baselines, paths: Sequence[str], *, every
     probed = [path for path in wanted if spoilable(path)]
     if not probed:
         return result
-    together = _notices(bench, baselines, probed, result)
-    if together is None or result.cancelled:
-        return result
-    if not together:
+    if not _notices(bench, baselines, probed, result):
         result.unnoticed = probed
         return result
     return result if len(probed) == 1 else _one_by_one(bench, baselines, probed, result, every=every)
@@ -206,23 +207,23 @@ def _one_by_one(
         if not every and (index >= SINGLE_PROBES_MAX or clock.monotonic() >= deadline):
             result.not_tried = list(paths[index:])
             break
-        seen = _notices(bench, baselines, [path], result)
-        if result.cancelled:
-            break
-        if not seen:
+        if not _notices(bench, baselines, [path], result):
             result.unnoticed.append(path)
     return result
 
 
-def _notices(bench: Bench, baselines: Baselines, paths: Sequence[str], result: Noticed) -> bool | None:
-    """Whether any test command does worse at head with *paths* unloadable than at base; None when cancelled."""
+def _notices(bench: Bench, baselines: Baselines, paths: Sequence[str], result: Noticed) -> bool:
+    """Whether any test command does worse at head with *paths* unloadable than at base."""
     tests = [baseline for baseline in baselines.found if argvs.kind_of(baseline.receipt.argv) == "test"]
     green = all(baseline.green for baseline in tests)
     runs = _spoiled(bench, baselines, "head", paths, "load", fail_fast=green)
-    if runs is None:
-        result.cancelled = True
-        return None
-    result.receipts += [Receipt.model_validate(run.model_dump()) for run in runs]
+    noticed = _do_worse(tests, runs)
+    if not noticed or not result.receipts:
+        result.receipts += _receipts(runs)
+    return noticed
+
+
+def _do_worse(tests: Sequence[Baseline], runs: Sequence[CheckRun]) -> bool:
     by_argv = {tuple(run.argv): run for run in runs}
     for baseline in tests:
         run = by_argv.get(tuple(baseline.receipt.argv))

@@ -10,6 +10,8 @@ from typing import Any
 from school.contracts import CheckContext, CheckResult, Terms
 from school.verification import checks
 from school.verification.environment import variables
+from school.verification.reports import Outcomes
+from school.verification.runner import CheckRun
 from tests.support import git, write_tree
 
 PYTHON = str(Path(sys.executable).resolve(strict=False))
@@ -109,6 +111,12 @@ class Case:
             git(self.worktree, "rev-parse", "HEAD") == commit
             and git(self.worktree, "status", "--porcelain", "--ignored") == ""
         )
+
+
+def ran(outcome: str, tests: dict[str, str] | None = None, **fields: Any) -> CheckRun:
+    run = CheckRun(check="v", argv=["x"], outcome=outcome, **fields)  # type: ignore[arg-type]
+    run._outcomes = None if tests is None else Outcomes(tests)
+    return run
 
 
 def classes(result: CheckResult) -> dict[str, str]:

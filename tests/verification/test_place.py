@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from school.errors import WorktreeError
+from school.verification.place import Place, copies_from
+from tests.support import git, write_tree
+from tests.verification.support import Case
+
+
+@pytest.fixture
+def place(case: Case) -> Place:
+    case.stand(case.head({"calc/core.py": "def add(a, b):\n    return b + a\n", "new.txt": "n"}))
+    return Place.find(case.worktree, case.root / "scratch")
+
+
+def test_the_tree_is_brought_to_a_commit_whatever_was_done_to_it(case: Case, place: Place) -> None:
+    head = git(case.worktree, "rev-parse", "HEAD")
+    tree = case.worktree
+    git(tree, "update-index", "--assume-unchanged", "calc/core.py")
+    git(tree, "checkout", "-q", "-b", "mine")
+    write_tree(
+        tree,
+        {"calc/core.py": "broken", "junk/a/b": "x", "sub/.git/config": "", "calc/__pycache__/x.pyc": "x"},
+    )
+    (tree / "new.txt").unlink()
+    (tree / "new.txt").mkdir()
+    (tree / "tests/test_core.py").unlink()
+    (tree / "tests/test_core.py").symlink_to(case.repo / "calc/core.py")
+    place.go(head)
+    assert (tree / "calc/core.py").read_text() == "def add(a, b):\n    return b + a\n"
+    assert (tree / "new.txt").read_text() == "n"
+    assert not (tree / "tests/test_core.py").is_symlink()
+    assert (case.repo / "calc/core.py").read_text().startswith("def add")
+    place.settle(head)
+    assert case.is_clean_at(head)
+    assert git(tree, "rev-parse", "--abbrev-ref", "HEAD") == "HEAD"
+
+
+def test_it_goes_back_and_forth(case: Case, place: Place) -> None:
+    head = git(case.worktree, "rev-parse", "HEAD")
+    place.go(case.base)
+    assert not (case.worktree / "new.txt").exists()
+    assert "return a + b" in (case.worktree / "calc/core.py").read_text()
+    place.settle(head)
+    assert case.is_clean_at(head)
+
+
+@pytest.mark.parametrize("kind", ["other", "missing", "folder"])
+def test_a_rewritten_git_file_leads_nowhere_and_is_put_back(case: Case, place: Place, kind: str) -> None:
+    head = git(case.worktree, "rev-parse", "HEAD")
+    dot_git = case.worktree / ".git"
+    dot_git.unlink()
+    if kind == "other":
+        dot_git.write_text(f"gitdir: {case.repo / '.git'}\n")
+    elif kind == "folder":
+        shutil.copytree(case.repo / ".git", dot_git)
+    before = git(case.repo, "rev-parse", "HEAD")
+    place.go(case.base)
+    place.settle(head)
+    assert case.is_clean_at(head)
+    assert git(case.repo, "rev-parse", "HEAD") == before
+
+
+def test_what_is_kept_stays_and_everything_else_goes(case: Case, place: Place) -> None:
+    place.keep = [".venv", "a b/node_modules"]
+    write_tree(
+        case.worktree, {".venv/x": "1", "a b/node_modules/y": "2", "a b/other": "3", "sub/.venv/z": "4"}
+    )
+    place.go(case.base)
+    assert (case.worktree / ".venv/x").exists()
+    assert (case.worktree / "a b/node_modules/y").exists()
+    assert not (case.worktree / "a b/other").exists()
+    assert not (case.worktree / "sub").exists()
+
+
+def test_copies_are_there_after_every_move(case: Case, place: Place) -> None:
+    (case.repo / ".env").write_text("KEY=1\n")
+    (case.repo / ".env").chmod(0o600)
+    (case.repo / "link").symlink_to("/etc/passwd")
+    place.copies = copies_from(case.repo, [".env", "link", "../../etc/passwd", "/etc/passwd", "none"])
+    assert list(place.copies) == [".env"]
+    (case.worktree / ".env").write_text("spoiled")
+    place.go(case.base)
+    assert (case.worktree / ".env").read_text() == "KEY=1\n"
+
+
+def test_folders_without_permissions_do_not_stop_it(case: Case, place: Place) -> None:
+    write_tree(case.worktree, {"junk/deep/file": "x"})
+    (case.worktree / "junk/deep").chmod(0)
+    (case.worktree / "calc").chmod(0o500)
+    try:
+        place.go(case.base)
+        assert not (case.worktree / "junk").exists()
+    finally:
+        for path in (case.worktree / "junk/deep", case.worktree / "calc"):
+            if path.exists():
+                path.chmod(0o700)
+
+
+def test_what_is_no_worktree_is_refused(case: Case, place: Place, tmp_path: Path) -> None:
+    with pytest.raises(WorktreeError, match="not a linked git worktree"):
+        Place.find(case.repo, tmp_path / "s")
+    # A worktree that claims the git directory of another.
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ".git").write_bytes((case.worktree / ".git").read_bytes())
+    with pytest.raises(WorktreeError, match="belongs to"):
+        Place.find(other, tmp_path / "s")
+
+
+def test_a_left_lock_does_not_stop_it(case: Case, place: Place) -> None:
+    (place.git_dir / "index.lock").write_text("")
+    place.go(case.base)
+    place.settle(case.base)
+    assert not os.path.lexists(place.git_dir / "index.lock")
