@@ -126,6 +126,10 @@ class TeacherWorktree:
             raise MachineError(f"{here.lock_dir}: its file system has no hard links, and locks need them")
         bookbag.sweep_leftovers()
         bookbag.sweep_signals(self._shelf)
+        if declined := [bead for bead, bag in self._shelf.waiting().items() if "schema" not in bag]:
+            _log.warning(
+                "teacher.declined", role=self.role, beads=declined, why="a seed record names no commit"
+            )
         paths = [path for bag in self._one_of_each_repository() if (path := self._tree_for(bag))]
         return str(paths[0] if paths else files.ensure_dir(here.worktrees_dir))
 

@@ -148,12 +148,17 @@ class Desk:
                 results.append(failed)
             for check in self.checks:
                 self._stop_if_told()
+                context.progress = self._steps_of(check.name)
                 self.step(check.name)
                 results.append(self._run_check(check, context))
                 if results[-1].no_verdict:
                     restore()  # a check leaves the tree as it found it; one that broke may not have
         self._stop_if_told()
         return results
+
+    def _steps_of(self, check: str) -> Callable[[str], None]:
+        """What a check says of its steps, with its own name before it."""
+        return lambda step: self.step(step if step.startswith(check) else f"{check}: {step}")
 
     def _run_check(self, check: Check, context: CheckContext) -> CheckResult:
         try:
@@ -230,7 +235,7 @@ class Desk:
         finding = Finding(
             section="environment",
             severity="HIGH",
-            issue_class="setup_fails",
+            issue_class="setup_failed",
             description=f"with this change the set-up commands fail: {bounded(why, 4000)}",
         )
         receipt = Receipt(

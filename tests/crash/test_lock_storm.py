@@ -20,7 +20,7 @@ from tests.crash.bookbag_worker import BEAD
 from tests.records_support import running
 from tests.support import ROOT
 
-ROUNDS = int(os.environ.get("STORM_ROUNDS", "250"))
+ROUNDS = int(os.environ.get("STORM_ROUNDS", "150"))
 PROCESSES = 8
 
 

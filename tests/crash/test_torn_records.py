@@ -15,7 +15,7 @@ from tests.crash.bookbag_worker import BEAD, payload
 from tests.crash.test_lock_storm import start
 from tests.records_support import running
 
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "150"))
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "60"))
 
 
 @pytest.mark.crash
