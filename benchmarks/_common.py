@@ -41,7 +41,7 @@ def alternated(*works: Callable[[], object], rounds: int, block: int = 20) -> li
     times: list[list[float]] = [[] for _ in works]
     for _ in range(max(1, rounds // block)):
         for work, gathered in zip(works, times, strict=True):
-            gathered += timed(work, block)
+            gathered.extend(timed(work, block))
     return times
 
 

@@ -183,8 +183,11 @@ class Git:
 
 
 def _guarded(args: tuple[str, ...]) -> tuple[str, ...]:
-    if args and args[0] in _SHOWS_DIFFS:
-        return (args[0], "--no-ext-diff", "--no-textconv", *args[1:])
+    at = 0
+    while at < len(args) and args[at].startswith("-"):
+        at += 2 if args[at] in ("-c", "-C") else 1
+    if at < len(args) and args[at] in _SHOWS_DIFFS:
+        return (*args[: at + 1], "--no-ext-diff", "--no-textconv", *args[at + 1 :])
     return args
 
 

@@ -228,15 +228,18 @@ class OwnedLock:
                 return False
             if os.path.isdir(self.path) and not os.path.islink(self.path):
                 _put_aside(self.path)
-                return self._link()
-            os.rename(self._temporary, self.path)
+            else:
+                # Not a rename over it: some file systems then wait for the disk. A newcomer's link may come in
+                # between and win; no more than one link ever does.
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.path)
+            return self._link()
         except MachineError:
             raise
         except OSError as cause:
             raise files.machine_error("take over a lock", self.path, cause) from cause
         finally:
             guard.release()
-        return True
 
 
 def _put_aside(directory: str) -> None:
