@@ -25,6 +25,7 @@ from school.review.checks.ruff import run_ruff
 from school.review.checks.work import LINK, Findings, Touched, Work
 
 _PYTHON: Final = (".py", ".pyi", ".pyw")
+_BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 @dataclass(slots=True)
@@ -149,21 +150,28 @@ def _compare(findings: Findings, path: str, left: ast.Module, right: ast.Module)
 
 
 def _statements(tree: ast.Module) -> list[ast.stmt]:
-    """Simple statements in order, so that the first difference has a line."""
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not hasattr(n, "body")]
-    heads = [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and hasattr(n, "body")]
-    return sorted([*found, *heads], key=lambda n: (n.lineno, n.col_offset))
+    """All statements in order, so that the first difference has a line."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _alone(node: ast.stmt) -> ast.stmt:
+    """A statement without the blocks below it, which are statements of their own."""
+    alone = copy.copy(node)
+    for name in _BLOCKS:
+        if hasattr(alone, name):
+            setattr(alone, name, [])
+    return alone
 
 
 def _key(node: ast.stmt | None) -> str:
-    if node is None:
-        return ""
-    return dump(node) if not hasattr(node, "body") else ast.unparse(node).partition("\n")[0]
+    return "" if node is None else dump(_alone(node))
 
 
 def _shown(old: ast.stmt | None, new: ast.stmt | None) -> str:
     texts = [
-        ast.unparse(node).partition("\n")[0][:80] if node is not None else "nothing" for node in (old, new)
+        "nothing" if node is None else ast.unparse(_alone(node)).partition("\n")[0][:80]
+        for node in (old, new)
     ]
     return f"{texts[0]!r}, now {texts[1]!r}"
 

@@ -152,14 +152,14 @@ def _path(obj: griffe.Object | griffe.Alias, folder: Path) -> str:
 
 def _tell(findings: Findings, breakage: griffe.Breakage, severity: Severity, folder: Path) -> None:
     obj = breakage.obj
-    values = [str(v) for v in (breakage.old_value, breakage.new_value) if v is not None]
-    parameter = getattr(breakage.old_value, "name", "") if "PARAMETER" in breakage.kind.name else ""
-    what = breakage.kind.value + (f" ({parameter})" if parameter else "")
-    detail = f" [{' -> '.join(v[:80] for v in values)}]" if values and not parameter else ""
+    parameter = getattr(breakage.old_value or breakage.new_value, "name", "")
+    what = breakage.kind.value + (
+        f" ({parameter})" if parameter and "PARAMETER" in breakage.kind.name else ""
+    )
     findings.add(
         severity,
         "api_lost" if severity == "HIGH" else "api_changed",
-        f"{obj.path}: {what}{detail}.",
+        f"{obj.path}: {what}.",
         f"{_path(obj, folder)}:{getattr(obj, 'lineno', None) or 1}",
         "Keep public names and parameters; add new ones beside them.",
     )

@@ -274,17 +274,16 @@ def _dangers_in_python(findings: Findings, context: CheckContext, work: Work, ne
         for f in work.files
         if f.path.endswith((".py", ".pyi")) and f.old_mode[:3] == "100"
     }
-    known = Counter((row["code"], _line(before, row)) for row in _rows(context, before))
+    found = list(_rows(context, after))
+    surplus = Counter((row["code"], _line(after, row)) for row in found)
+    surplus.subtract((row["code"], _line(before, row)) for row in _rows(context, before))
     task = str(context.bag.get("task") or "").lower()
-    for row in _rows(context, after):
-        line = _line(after, row)
+    for row in found:
         span = range(row["line"], row["end_line"] + 1)
-        if not any(n in span and news(text) for n, text in work.added.get(row["path"], ())):
-            continue
-        if known[row["code"], line] > 0:
-            known[row["code"], line] -= 1
-            continue
-        _python(findings, row, task)
+        key = (row["code"], _line(after, row))
+        if surplus[key] > 0 and any(n in span and news(text) for n, text in work.added.get(row["path"], ())):
+            surplus[key] -= 1
+            _python(findings, row, task)
 
 
 def _rows(context: CheckContext, texts: dict[str, str]) -> Iterator[Row]:

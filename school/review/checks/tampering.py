@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from school.contracts import CheckContext, CheckResult, Receipt
-from school.guarded import BUILD, STARTUP, TEST, TEST_CONFIG, TOOL_CONFIG, is_guarded, is_test, words
+from school.guarded import BUILD, STARTUP, TEST, TEST_CONFIG, TOOL_CONFIG, is_guarded, is_test, named, words
 from school.review.checks import commands
 from school.review.checks.outside import interferences, quiet_conftest
 from school.review.checks.scope import allow_of, commands_of, judging_scripts
@@ -118,7 +118,7 @@ def _judge_old_tests(
         )
         if not broken:
             return
-    by_name = all(path in allow_of(context) for path in restored)
+    by_name = bool(restored) and all(path in allow_of(context) for path in restored)
     shown = ", ".join(broken[:8]) or f"{' '.join(argv)}: {detail_of(head)}"
     findings.add(
         "MEDIUM" if by_name else "HIGH",
@@ -207,6 +207,16 @@ def _units(
                 + (f"; gone: {gone[0][:160]}." if gone else "."),
                 at,
                 "Put the assertions back; make the code satisfy them.",
+            )
+        elif unit.asserted - now.asserted:
+            lost, come = min(unit.asserted - now.asserted), sorted(now.asserted - unit.asserted)
+            findings.add(
+                "MEDIUM" if named(file.path, allow_of(context)) else "HIGH",
+                "assertion_changed",
+                f"Test {name} no longer asserts {lost[:160]!r}"
+                + (f", but {come[0][:160]!r}." if come else "."),
+                at,
+                "Leave what was asserted as it was; a new expectation belongs into a new test.",
             )
     if new.skips > old.skips and not file.gone:
         findings.add(

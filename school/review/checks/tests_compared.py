@@ -308,7 +308,7 @@ def _never(test: ast.expr) -> bool:
 # --- other languages --------------------------------------------------------------------------------------
 
 _OTHER_TESTS: Final = re.compile(
-    r"(?<![\w.])(?:it|test|specify|scenario)\s*(?:\.each\b[^(]*\([^)]*\))?\s*\(\s*['\"`]"
+    r"(?<![\w.])(?:[xf]?it|[xf]?test|specify|scenario)\s*(?:\.\s*\w+\s*)*(?:\([^)'\"`]*\)|`[^`]*`)?\s*\(\s*['\"`]"
     r"|^\s*func\s+(?:Test|Benchmark|Fuzz|Example)\w*\s*\(|@(?:Parameterized)?Test\b|#\[(?:\w+::)?test\]|\[(?:Test|Fact|Theory)\b"
     r"|^\s*def\s+test_\w+|^\s*@test\s|function\s+test\w+\s*\(",
     re.MULTILINE,
