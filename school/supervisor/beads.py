@@ -59,21 +59,29 @@ def compose(plan: Plan, task: Task, attempt: Attempt, run: str) -> dict[str, Any
 
 def terms(plan: Plan, task: Task) -> Terms:
     """Everything that affects the verdict and is not the change itself."""
-    config = plan.config
     preserve = list(task.preserve)
     if task.chore:
         preserve += [what for what in CHORES[task.chore].preserve if what not in preserve]
+    own = {
+        "allow": list(task.allow),
+        "preserve": preserve,
+        "require_exercised": task.require_exercised,
+        "chore": task.chore,
+        **({"verify": []} if task.verify is False else {}),
+    }
+    return repository_terms(plan).model_copy(update=own)
+
+
+def repository_terms(plan: Plan) -> Terms:
+    """What holds for every change to this repository."""
+    config = plan.config
     return Terms(
-        allow=list(task.allow),
-        preserve=preserve,
-        require_exercised=task.require_exercised,
-        verify=[] if task.verify is False else plan.verify,
+        verify=plan.verify,
         verify_timeout_s=config.verify.timeout_s,
         setup=config.setup.commands,
         setup_timeout_s=config.setup.timeout_s,
         copy_files=config.setup.copy_files,
         keep=config.setup.keep,
-        chore=task.chore,
     )
 
 

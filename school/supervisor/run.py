@@ -28,6 +28,7 @@ from school.errors import (
     SchoolError,
     WorktreeError,
 )
+from school.supervisor.beads import repository_terms
 from school.supervisor.board import Bag, View, bag_of
 from school.supervisor.closing import Deliver
 from school.supervisor.handover import HandOver
@@ -35,6 +36,7 @@ from school.supervisor.leaves import Leaves
 from school.supervisor.narrator import Narrator
 from school.supervisor.opening import Ground, open_ground, pin_name
 from school.supervisor.plan import Plan
+from school.supervisor.premerge import Premerge
 from school.supervisor.result import Result, document
 from school.supervisor.rounds import TaskState, exit_code
 from school.supervisor.screen import Screen
@@ -82,6 +84,7 @@ class Run:
     leaves: Leaves = field(init=False)
     teachers: Teachers = field(init=False)
     handover: HandOver = field(init=False)
+    premerge: Premerge = field(init=False)
     starter: Starter = field(init=False)
     narrator: Narrator = field(init=False)
     watcher: Watcher = field(init=False)
@@ -99,8 +102,11 @@ class Run:
         self.teachers = Teachers(settings, clock.SystemClock())
         self.handover = HandOver(clock.SystemClock(), settings.handoff_timeout_s, limits.queue_timeout_s)
         self.narrator = Narrator(self.screen, settings)
-        self.starter = Starter(self.plan, self.ground, self.leaves, self.narrator)
         self.watcher = Watcher(settings.signal_dir, rescan_s=settings.handoff_poll_interval_s)
+        self.premerge = Premerge(
+            self.plan, self.ground.clone.path, self.watcher.wake, repository_terms(self.plan)
+        )
+        self.starter = Starter(self.plan, self.ground, self.leaves, self.narrator, self.premerge)
         self.signals = Signals(self.watcher.wake)
 
     def execute(self) -> Result:
@@ -129,7 +135,7 @@ class Run:
             acted = [self.try_to(view) for view in views]
             if any(acted) or self.starter.start_ready(self.round, self.waiting(views)):
                 continue
-            if not self.ground.register.in_flight() and not self.starter.paused_s() and not self.next_round():
+            if not self.awaited() and not self.next_round():
                 return
             self.wait()
 
@@ -212,6 +218,10 @@ class Run:
         self.ground.record.put(round=self.round)
         self.narrator.round(self.round)
         return True
+
+    def awaited(self) -> bool:
+        """Whether anything that is under way can still change what is due."""
+        return self.ground.register.in_flight() or self.starter.undecided or bool(self.starter.paused_s())
 
     # --- what is due ----------------------------------------------------------------------------------
 
@@ -307,6 +317,7 @@ class Run:
     def end(self) -> None:
         """In order: leaves, what they left, teachers, worktrees of what stays open, pins."""
         try:
+            self.premerge.stop()
             self.leaves.end_all()
             self.close_what_ended()
             self.teachers.stop()

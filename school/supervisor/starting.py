@@ -21,6 +21,7 @@ from school.supervisor.narrator import Narrator
 from school.supervisor.needs import starting_point
 from school.supervisor.opening import Ground, pin_name
 from school.supervisor.plan import Plan
+from school.supervisor.premerge import Premerge
 from school.supervisor.rounds import TaskState
 from school.system import clock
 from school.tasks import Task
@@ -40,19 +41,20 @@ class Starter:
     ground: Ground
     leaves: Leaves
     narrator: Narrator
+    premerge: Premerge
     halted: str = ""
+    undecided: bool = False
     paused_until: float = 0.0
     tokens: int = 0
     cost_usd: float = 0.0
 
     def start_ready(self, round_: int, waiting: int) -> bool:
         """Start what is ready and has room; whether anything moved."""
-        moved = False
+        moved = self.undecided = False
         for state in self.ground.register.board.ready(round_):
             if not self.room(waiting) or self.meddled():
                 return moved
-            self.start(state, round_)
-            moved = True
+            moved = self.start(state, round_) or moved
         return moved
 
     def anything_ready(self, round_: int) -> bool:
@@ -69,15 +71,18 @@ class Starter:
         left_s = self.paused_until - clock.monotonic()
         return left_s if left_s > 0 else None
 
-    def start(self, state: TaskState, round_: int) -> None:
-        """Write the record of one attempt, then start its leaf."""
+    def start(self, state: TaskState, round_: int) -> bool:
+        """Write the record of one attempt, then start its leaf; False while it is not known from where."""
         task = self.plan.tasks.get(state.id)
+        start = starting_point(task, self.ground.register, self.plan, self.ground.clone, self.premerge)
+        if not start.commit and not start.blocked:
+            self.undecided = True
+            return False
         state.tried_in = round_
-        start = starting_point(task, self.ground.register, self.plan, self.ground.clone)
         if start.blocked:
             state.outcome, state.reason, state.waits_for_human = "blocked", start.blocked, True
             self.narrator.blocked(state, start.blocked)
-            return
+            return True
         earlier = [bag_of(bead) for bead in self.ground.register.beads_of(task)]
         attempt = beads.Attempt(
             number=state.charged + 1,
@@ -90,6 +95,7 @@ class Starter:
         self.ground.register.adopt(bag)
         self.leaves.start(bag["bead"])
         self.narrator.started(bag)
+        return True
 
     def agent_for(self, task: Task, earlier: Iterable[Bag]) -> AgentSpec:
         """The candidate whose turn it is: best score first, the next stronger after a failure."""

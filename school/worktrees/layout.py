@@ -72,8 +72,12 @@ def clone_path(settings: Settings, repo_key: str) -> Path:
     return settings.clones_dir / f"{check_repo_key(repo_key)}.git"
 
 
+# The conductor judges merges of needs in a tree of its own, made and kept like a teacher's.
+TREE_ROLES: Final = (*TEACHER_ROLES, "merge")
+
+
 def teacher_path(settings: Settings, repo_key: str, role: str) -> Path:
-    assert role in TEACHER_ROLES, role
+    assert role in TREE_ROLES, role
     return settings.worktrees_dir / check_repo_key(repo_key) / f"teacher-{role}"
 
 
