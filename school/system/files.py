@@ -193,7 +193,7 @@ def remove_tree(path: Path) -> None:
             continue  # something else removes below it at the same time; look again
         except OSError as cause:
             if attempt == 2:  # noqa: PLR2004 - the last one
-                raise machine_error("remove", path, cause) from cause
+                raise machine_error("remove", cause.filename or path, cause) from cause
             _make_removable(path)
 
 

@@ -11,6 +11,7 @@ such working directory, no room for the output, no more processes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -267,8 +268,11 @@ class _Running:
             return  # it has just ended by itself; its report says how
 
     def _lose_patience(self) -> None:
+        """The warden does not answer or is gone: end it, and by their mark those whom it guarded."""
         if self.warden is not None and self.warden.poll() is None:
             self.warden.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.warden.wait(markers.END_WITHIN_S)
         markers.end_marked(self.marker)
 
     # --- the end ---
@@ -277,7 +281,7 @@ class _Running:
         """Everything that is known; the sinks are in their final form afterwards."""
         report: dict[str, Any] = json.loads(self.said) if self.said.endswith(b"\n") else {}
         if not report:
-            self._end_without_warden()
+            self._lose_patience()
         self._drain_rest()
         contents = self._finish_sinks()
         if self.disk_error is not None:
@@ -298,13 +302,6 @@ class _Running:
         result.output_sha256 = first.sha256
         result.last_line = first.last_line() or self.sinks[self.readers[-1]].last_line()
         return result
-
-    def _end_without_warden(self) -> None:
-        if self.warden is not None:
-            if self.warden.poll() is None:
-                self.warden.kill()
-            self.warden.wait()
-        markers.end_marked(self.marker)
 
     def _drain_rest(self) -> None:
         until = time.monotonic() + DRAIN_S
@@ -332,7 +329,6 @@ class _Running:
                 self.warden.wait(WARDEN_PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self._lose_patience()
-                self.warden.wait()
         if self.report >= 0:
             os.close(self.report)
         self.lifeline = self.report = -1

@@ -9,6 +9,7 @@ Errors: none of its own; what ran out is said in ``Pumped``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -21,6 +22,7 @@ CHUNK_BYTES: Final = 256 * 1024
 STDERR_BYTES_MAX: Final = 1024 * 1024
 # How long an output may stay open after the child itself has ended.
 LINGER_S: Final = 0.5
+REAP_S: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -40,7 +42,9 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             process.kill()
-        process.wait()
+        # Even a killed process stays while a hung disk holds it; it is not waited for longer than that.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(REAP_S)
 
 
 class _Pump:

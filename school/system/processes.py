@@ -52,6 +52,8 @@ __all__ = [
 LIFELINE_VARIABLE: Final = "SCHOOL_LIFELINE_FD"
 # After SIGTERM, an orphaned child of ours has this long; with its warden's patience it is well below 2 s.
 ORPHAN_GRACE_S: Final = 1.0
+# Even a killed process stays while a hung disk holds it; it is not waited for longer than that.
+REAP_S: Final = 5.0
 _PASSED: Final = frozenset(
     {"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "SHELL", "TERM"}
     | {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"}
@@ -99,7 +101,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             self.process.kill()
-            self.process.wait()
+            self.wait(REAP_S)
         for pid, start in below.items():
             signal_exactly(pid, start, signal.SIGKILL)
         self.close()

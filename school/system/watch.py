@@ -25,7 +25,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from school.errors import MachineError
 from school.system import files
 
 if TYPE_CHECKING:
@@ -192,13 +191,3 @@ def _why_not(cause: OSError) -> str:
     limits = {errno.EMFILE: "fs.inotify.max_user_instances", errno.ENOSPC: "fs.inotify.max_user_watches"}
     name = limits.get(cause.errno or 0)
     return f"inotify cannot be had: {cause.strerror or cause}" + (f" (see {name})" if name else "")
-
-
-def require(directory: Path) -> None:
-    """MachineError unless *directory* can be had and listed."""
-    try:
-        os.scandir(files.ensure_dir(directory)).close()
-    except MachineError:
-        raise
-    except OSError as cause:
-        raise files.machine_error("list", directory, cause) from cause
