@@ -20,6 +20,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,11 +50,8 @@ FETCH_CONFIG: Final[Mapping[str, str]] = {
     "fetch.prune": "false",
     "protocol.version": "2",
 }
-# Objects and refs of ours must outlive a power cut like any other record; both spellings, old git and new.
-DURABLE_CONFIG: Final[Mapping[str, str]] = {
-    "core.fsync": "committed,loose-object",
-    "core.fsyncObjectFiles": "true",
-}
+# Since this version git says with `core.fsync` what it brings to the disk.
+_FSYNC_SINCE: Final = (2, 36)
 _CLONE_CONFIG: Final[Mapping[str, str]] = {
     "gc.auto": "0",
     "maintenance.auto": "false",
@@ -83,6 +81,14 @@ class Conflict:
     paths: list[str]
 
 
+@cache
+def durable() -> Mapping[str, str]:
+    """The settings under which objects and refs outlive a power cut, like any other record."""
+    if system_git.version() < _FSYNC_SINCE:
+        return {"core.fsyncObjectFiles": "true"}
+    return {"core.fsync": "committed,loose-object"}
+
+
 def identity(at: int, timezone: str = "+0000") -> dict[str, str]:
     """The environment that makes a commit ours and its id a function of its content."""
     date = f"@{at} {timezone}"
@@ -102,7 +108,7 @@ class SchoolClone:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.git = Git(path)
-        self._durable = Git(path, config={**FETCH_CONFIG, **DURABLE_CONFIG})
+        self._durable = Git(path, config={**FETCH_CONFIG, **durable()})
         self._lock = KernelLock(path.with_suffix(".lock"))
         self._depth = 0
 
@@ -275,6 +281,12 @@ class SchoolClone:
     def tree_of(self, commit: str) -> str:
         return self.git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
 
+    def trees_of(self, commits: Iterable[str]) -> set[str]:
+        """The trees of *commits*, as far as there are any."""
+        asked = "".join(f"{commit}^{{tree}}\n" for commit in commits if commit).encode()
+        said = self.git.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked).stdout
+        return {line[5:].decode() for line in said.splitlines() if line.startswith(b"tree ")}
+
     def committed_at(self, commit: str) -> int:
         return int(self.git.text("show", "-s", "--format=%ct", commit))
 
@@ -306,7 +318,7 @@ class SchoolClone:
             if isinstance(tree, list):
                 return Conflict(names=[*merged, name], paths=tree)
             at = max(self.committed_at(current), self.committed_at(commit))
-            ours = Git(self.path, env=identity(at), config=DURABLE_CONFIG)
+            ours = Git(self.path, env=identity(at), config=durable())
             message = f"Merge {name}\n".encode()
             made = ours.run("commit-tree", tree, "-p", current, "-p", commit, stdin=message)
             current = made.stdout.decode().strip()

@@ -27,6 +27,7 @@ from typing import Final
 from school.errors import GitError
 from school.system import files
 from school.system.git import Git
+from school.worktrees.clone import durable
 from school.worktrees.ignores import base_rules
 
 LIST_TIMEOUT_S: Final = 600.0
@@ -39,6 +40,7 @@ _CACHE_TAG: Final = b"Signature: 8a477f597d28d172789f06886806bc55"
 # Names that git refuses in a tree, on Linux too: they would be `.git` itself on another file system.
 _DOT_GIT: Final = re.compile(rb"(?:\.git|git~1)[ .]*(?::.*)?", re.IGNORECASE | re.DOTALL)
 NOTES_MAX: Final = 50
+_SYNCED_ONE_BY_ONE_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,9 @@ class Collector:
         self.base = base
         self.scratch = scratch
         self.out = Collected()
-        self._objects = Git(clone, cwd=root, config={"core.fsync": "committed,loose-object"})
+        self._objects = Git(clone, cwd=root, config=durable())
+        # For thousands of files at once: their bytes are brought to the disk together, at the end.
+        self._many_objects = Git(clone, cwd=root)
         self._left_out = tuple(os.fsencode(name).strip(b"/") for name in left_out)
         self._real_dirs: dict[bytes, bool] = {b"": True}
         self._base_entries: dict[bytes, Entry] = {}
@@ -289,7 +293,7 @@ class Collector:
 
     def _hash_files(self, paths: list[bytes]) -> dict[bytes, str]:
         unreadable = [path for path in paths if not self._readable(path)]
-        hashed = None if unreadable else self._hash(paths)
+        hashed = None if unreadable else self._hash_known_first(paths)
         if hashed is not None:
             return hashed
         stored: dict[bytes, str] = {}
@@ -301,6 +305,16 @@ class Collector:
                 stored.update(one)
         return stored
 
+    def _hash_known_first(self, paths: list[bytes]) -> dict[bytes, str] | None:
+        """Most files are as base has them: their objects are there, and only what differs is written."""
+        known = [path for path in paths if path in self._base_entries]
+        seen = self._hash(known, write=False)
+        if seen is None:
+            return None
+        same = {path: oid for path, oid in seen.items() if oid == self._base_entries[path].oid}
+        written = self._hash([path for path in paths if path not in same])
+        return None if written is None else {**same, **written}
+
     def _readable(self, path: bytes) -> bool:
         full = self.root + b"/" + path
         if os.access(full, os.R_OK):
@@ -311,13 +325,17 @@ class Collector:
             return False
         return os.access(full, os.R_OK)
 
-    def _hash(self, paths: list[bytes]) -> dict[bytes, str] | None:
-        """Objects for *paths*, or None when git could not read all of them; a full disk raises."""
+    def _hash(self, paths: list[bytes], *, write: bool = True) -> dict[bytes, str] | None:
+        """Object ids for *paths*, or None when git could not read all of them; a full disk raises."""
         if not paths:
             return {}
         lines = b"".join(quoted_line(path) + b"\n" for path in paths)
-        command = ("hash-object", "-w", "--no-filters", "--stdin-paths")
-        done = self._objects.run(*command, stdin=lines, check=False, timeout_s=HASH_TIMEOUT_S)
+        command = ["hash-object", *(["-w"] if write else []), "--no-filters", "--stdin-paths"]
+        many = write and len(paths) > _SYNCED_ONE_BY_ONE_MAX
+        git = self._many_objects if many else self._objects
+        done = git.run(*command, stdin=lines, check=False, timeout_s=HASH_TIMEOUT_S)
+        if many:
+            os.sync()
         oids = done.stdout.decode().split()
         if done.returncode == 0 and len(oids) == len(paths):
             return dict(zip(paths, oids, strict=True))

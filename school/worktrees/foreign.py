@@ -16,25 +16,30 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from school.errors import GitError
 from school.system import files
 from school.system.git import Git
+from school.worktrees.clone import durable
 
 PACK_TIMEOUT_S: Final = 1800.0
+_UNPACK_BYTES_MAX: Final = 1024 * 1024
 _OID: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_INDEX_BYTES_MAX: Final = 512 * 1024 * 1024
+INDEX_BYTES_MAX: Final = 512 * 1024 * 1024
 
 
-def borrowing(git_dir: Path, objects: Path) -> Git:
+def borrowing(
+    git_dir: Path, objects: Path, *, index: Path | None = None, env: Mapping[str, str] | None = None
+) -> Git:
     """Git on *git_dir* that also sees *objects*."""
     name = str(objects)
     if re.search(r'[":\\\n]', name):
         name = '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-    return Git(git_dir, env={"GIT_ALTERNATE_OBJECT_DIRECTORIES": name}, config={"core.fsync": "committed"})
+    seen = {**(env or {}), "GIT_ALTERNATE_OBJECT_DIRECTORIES": name}
+    return Git(git_dir, index=index, env=seen, config=durable())
 
 
 def own_alternates(objects: Path, borrowed: Path) -> None:
@@ -76,9 +81,9 @@ def object_ids(git: Git, objects: Path) -> Iterator[str]:
                     yield folder.name + name
     pack = objects / "pack"
     for index in sorted(pack.glob("*.idx")) if _real_dir(pack) else ():
-        if not _real_file(index) or index.lstat().st_size > _INDEX_BYTES_MAX:
+        if not _real_file(index) or index.lstat().st_size > INDEX_BYTES_MAX:
             continue
-        listed = git.run("show-index", stdin=index.read_bytes(), check=False, limit_bytes=_INDEX_BYTES_MAX)
+        listed = git.run("show-index", stdin=index.read_bytes(), check=False, limit_bytes=INDEX_BYTES_MAX)
         for line in listed.stdout.decode("ascii", "replace").splitlines():
             found = line.split()
             if len(found) > 1 and _OID.fullmatch(found[1]):
@@ -156,10 +161,18 @@ def _pack_into(git: Git, clone: Path, found: Sequence[str], known: Sequence[str]
 
 
 def _adopt(clone: Path, pack: Path) -> None:
-    """Index *pack* afresh and put both files into the clone, the index last: it makes the pack count."""
+    """Put the objects of *pack* into the clone, every id computed again from its content.
+
+    Few become loose objects: a pack for each bead would slow every later look-up. Many stay a pack, indexed afresh;
+    the index goes in last, for it makes the pack count.
+    """
+    git = Git(clone, config=durable())
     pack.with_suffix(".idx").unlink(missing_ok=True)
     pack.with_suffix(".rev").unlink(missing_ok=True)
-    Git(clone).run("index-pack", "--no-rev-index", str(pack), timeout_s=PACK_TIMEOUT_S)
+    if pack.stat().st_size <= _UNPACK_BYTES_MAX:
+        git.run("unpack-objects", "-q", stdin=pack.read_bytes(), timeout_s=PACK_TIMEOUT_S)
+        return
+    git.run("index-pack", "--no-rev-index", str(pack), timeout_s=PACK_TIMEOUT_S)
     target = clone / "objects" / "pack"
     files.ensure_dir(target)
     for suffix in (".pack", ".idx"):

@@ -15,11 +15,11 @@ from typing import Final
 from school.errors import GitError, MachineError, WorktreeError
 from school.system import log
 from school.system.git import Git
-from school.worktrees.clone import DURABLE_CONFIG, FETCH_CONFIG, FETCH_TIMEOUT_S, SchoolClone
+from school.worktrees.clone import FETCH_CONFIG, FETCH_TIMEOUT_S, SchoolClone, durable
 from school.worktrees.repository import Repository
 
 # What git would do beside the fetch, if the repository's own configuration asked for it.
-_ONLY_OBJECTS: Final = {**FETCH_CONFIG, **DURABLE_CONFIG, "fetch.pruneTags": "false", "fetch.all": "false"}
+_ONLY_OBJECTS: Final = {**FETCH_CONFIG, "fetch.pruneTags": "false", "fetch.all": "false"}
 BRANCH_BYTES_MAX: Final = 200
 
 _log = log.get(__name__)
@@ -102,4 +102,4 @@ def _ref(git: Git, name: str) -> str:
 def _user_git(repository: Repository) -> Git:
     if not Path(repository.common_dir).is_dir():
         raise MachineError(f"{repository.path}: the repository is gone")
-    return Git(repository.common_dir, config=_ONLY_OBJECTS)
+    return Git(repository.common_dir, config={**_ONLY_OBJECTS, **durable()})

@@ -188,17 +188,26 @@ class _Reaper:
                 yield from self._entry(SchoolClone(clone_path), admin)
 
     def _entry(self, clone: SchoolClone, admin: Path) -> Iterator[Row]:
-        try:
-            said = files.read_bytes(admin / "gitdir")
-        except (ValueError, SchoolError):
-            said = None
-        tree = Path(os.fsdecode((said or b"").strip())).parent if said else None
+        tree = _tree_of(admin)
         if tree is not None and tree.is_dir():
             return
         if not self.dry_run:
             with clone.lock():
+                # Under the lock nobody is just making this very tree.
+                tree = _tree_of(admin)
+                if tree is not None and tree.is_dir():
+                    return
                 files.remove_tree(admin)
         yield self._row(tree or admin, "removed", "a list entry of a tree that is gone")
+
+
+def _tree_of(admin: Path) -> Path | None:
+    """The working tree that the list entry *admin* is of."""
+    try:
+        said = files.read_bytes(admin / "gitdir")
+    except (ValueError, SchoolError):
+        return None
+    return Path(os.fsdecode(said.strip())).parent if said else None
 
 
 def _folders(path: Path) -> list[Path]:

@@ -26,12 +26,12 @@ from typing import Any, Final
 
 from school import settings as school_settings
 from school.contracts import Snapshot, Workspace, WorktreeRecord
-from school.errors import GitError, SchoolError, WorktreeError
+from school.errors import GitError, MachineError, SchoolError, WorktreeError
 from school.settings import Settings
 from school.system import clock, files, log
 from school.system.git import Git
 from school.worktrees import foreign, layout
-from school.worktrees.clone import DURABLE_CONFIG, SchoolClone, identity
+from school.worktrees.clone import SchoolClone, durable, identity
 from school.worktrees.collect import Collected, Collector, Entry
 
 RESCUE_FOLDER: Final = ".school-rescue"
@@ -49,6 +49,7 @@ class _Work:
     workspace: Workspace
     clone: SchoolClone
     scratch: Path
+    at: int
     git: Git
     message: str
     notes: list[str] = field(default_factory=list)
@@ -96,8 +97,8 @@ def _snapshot(
     files.remove_tree(scratch)
     files.ensure_dir(scratch)
     try:
-        git = Git(clone.path, env=identity(at), config=DURABLE_CONFIG)
-        work = _Work(workspace, clone, scratch, git, message)
+        git = Git(clone.path, env=identity(at), config=durable())
+        work = _Work(workspace, clone, scratch, at, git, message)
         begun = record is not None and not record.made
         return _save(work, Collected() if begun else _collect(work, bag), unchanged=begun)
     finally:
@@ -159,11 +160,12 @@ def _save(work: _Work, found: Collected, *, unchanged: bool) -> Snapshot:
     rescue = _rescue(work, found, tree, head)
     if rescue:
         refs[layout.rescue_ref(bead)] = rescue
-    agent, notes = _agents_commits(work.clone, work.git, work.workspace.git_dir, bead, [base], work.scratch)
+    # The tree first: whatever is wrong with the agent's own git, what lies on the disk is safe from here on.
+    _set_refs(work.clone, work.git, bead, refs)
+    agent, notes = _agents_commits(work.clone, work.at, work.workspace.git_dir, bead, [base], work.scratch)
     work.notes.extend(notes)
     if agent:
-        refs[layout.agent_ref(bead)] = agent
-    _set_refs(work.clone, work.git, bead, refs)
+        _set_refs(work.clone, work.git, bead, {layout.agent_ref(bead): agent})
     for path in found.submodules:
         work.notes.append(f"submodule: work in {os.fsdecode(path)!r} is in {layout.rescue_ref(bead)}")
     return Snapshot(
@@ -196,7 +198,7 @@ def _tree_from(work: _Work, entries: Mapping[bytes, Entry], onto: str = "") -> s
     """A tree of *entries*, over the tree *onto* if there is one."""
     index = work.scratch / "tree-index"
     index.unlink(missing_ok=True)
-    git = Git(work.clone.path, index=index, config=DURABLE_CONFIG)
+    git = Git(work.clone.path, index=index, config=durable())
     if onto:
         git.run("read-tree", onto)
     lines = b"".join(
@@ -262,23 +264,54 @@ def _bundle(work: _Work, nested: bytes, number: int) -> str:
 
 
 def _agents_commits(
-    clone: SchoolClone, git: Git, repository: Path, bead: str, known: Sequence[str], scratch: Path
+    clone: SchoolClone, at: int, repository: Path, bead: str, known: Sequence[str], scratch: Path
 ) -> tuple[str, list[str]]:
-    """A commit that holds all that the agent committed (empty when it committed nothing), and notes."""
+    """A commit that holds all that the agent committed or staged (empty for nothing), and notes."""
     objects = repository / "objects"
     foreign.own_alternates(objects, clone.path / "objects")
-    borrowed = foreign.borrowing(clone.path, objects)
+    index = _index_of(repository, bead, scratch)
+    borrowed = foreign.borrowing(clone.path, objects, index=index, env=identity(at))
     try:
         found, notes = foreign.tips(borrowed, objects, known)
         failed = foreign.bring(borrowed, clone.path, found, known, scratch)
+        staged = _staged(clone, borrowed, bead, found, known) if index else []
+        failed.update(foreign.bring(borrowed, clone.path, staged, known, scratch))
     except GitError as cause:
         return "", [f"the agent's own commits could not be read: {cause}"]
     notes.extend(f"commit {commit} cannot be copied: {reason}" for commit, reason in failed.items())
-    whole = [commit for commit in found if commit not in failed]
+    whole = [commit for commit in [*found, *staged] if commit not in failed]
     if len(whole) <= 1:
         return "".join(whole), notes
     text = f"Keep what the agent of {bead} committed\n"
+    git = Git(clone.path, env=identity(at), config=durable())
     return _commit(clone, git, clone.tree_of(whole[0]), whole, text), notes
+
+
+def _index_of(repository: Path, bead: str, scratch: Path) -> Path | None:
+    """A copy of the agent's index, if it has one that is a plain file."""
+    index = repository / "worktrees" / layout.worktree_name(bead) / "index"
+    try:
+        content = files.read_bytes(index, limit_bytes=foreign.INDEX_BYTES_MAX)
+    except (ValueError, MachineError):
+        content = None
+    if content is None:
+        return None
+    copy = scratch / "agents-index"
+    copy.write_bytes(content)
+    return copy
+
+
+def _staged(
+    clone: SchoolClone, borrowed: Git, bead: str, found: Sequence[str], known: Sequence[str]
+) -> list[str]:
+    """A commit of what the agent's index holds, if that is neither a commit's tree nor the snapshot's."""
+    done = borrowed.run("write-tree", check=False)
+    tree = done.stdout.decode("ascii", "replace").strip()
+    seen = clone.trees_of([*found, *known, clone.ref(layout.snapshot_ref(bead))])
+    if done.returncode != 0 or not tree or tree in seen:
+        return []
+    parents = known if len(known) == 1 else ()
+    return [_commit(clone, borrowed, tree, parents, f"Keep what the agent of {bead} staged\n")]
 
 
 def _set_refs(clone: SchoolClone, git: Git, bead: str, refs: Mapping[str, str]) -> None:
@@ -341,8 +374,8 @@ def save_commits(repository: Path, bead: str, clone: SchoolClone) -> str:
     try:
         tips = clone.git.text("for-each-ref", "--format=%(objectname)").split()
         known = foreign.commits_among(clone.git, tips)
-        git = Git(clone.path, env=identity(0), config=DURABLE_CONFIG)
-        agent, notes = _agents_commits(clone, git, repository, bead, list(dict.fromkeys(known)), scratch)
+        git = Git(clone.path, config=durable())
+        agent, notes = _agents_commits(clone, 0, repository, bead, list(dict.fromkeys(known)), scratch)
         if notes:
             _log.warning("leaf.commits_not_all_saved", bead=bead, notes=notes)
         if agent:

@@ -228,6 +228,30 @@ def test_all_that_the_agent_committed_is_kept(lab: Lab) -> None:
     assert lab.save() == saved
 
 
+def test_what_was_only_staged_is_kept(lab: Lab) -> None:
+    (lab.path / "staged").write_text("staged, then deleted")
+    git(lab.path, "add", ".")
+    (lab.path / "staged").unlink()
+    (lab.path / "kept").write_text("kept")
+    saved = lab.save()
+    assert saved.files_changed == ["kept"]
+    assert lab.show(saved.agent_ref, "staged") == b"staged, then deleted"
+    assert lab.save() == saved
+    git(lab.path, "add", "-A")
+    again = lab.save()
+    assert again.head_commit == saved.head_commit
+
+
+def test_an_index_of_nonsense_stops_nothing(lab: Lab) -> None:
+    (lab.path / "x").write_text("x")
+    index = lab.workspace.git_dir / "worktrees" / lab.path.name / "index"
+    index.write_bytes(b"DIRC" + bytes(range(256)))
+    assert lab.save().files_changed == ["x"]
+    index.unlink()
+    os.mkfifo(index)
+    assert lab.save().files_changed == ["x"]
+
+
 def test_one_commit_is_its_own_ref_and_gc_changes_nothing(lab: Lab) -> None:
     (lab.path / "one").write_text("1")
     git(lab.path, "add", ".")
@@ -253,7 +277,7 @@ def test_a_broken_commit_is_noted_and_the_whole_one_kept(lab: Lab) -> None:
     loose.write_bytes(b"junk")
     (lab.path / "bad").unlink()
     saved = lab.save()
-    assert lab.clone.ref(saved.agent_ref) == commits[0]
+    assert lab.clone.ref(saved.agent_ref) == commits[0], saved.notes
     assert any(commits[1] in note for note in saved.notes)
     assert saved.files_changed == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,26 @@ def test_two_leaves_share_nothing(repo: Path, school: Settings) -> None:
     assert git(two.path, "stash", "list") == ""
     assert git(two.path, "config", "user.name") == "Student"
     assert git(two.path, "log", "-1", "--format=%s") == "Begin"
+
+
+def test_many_at_once(repo: Path, school: Settings) -> None:
+    repository, clone = opened(repo, school)
+
+    def live(number: int) -> str:
+        bag = bag_for(repository, f"coder-python-coding-{number:08d}")
+        leaves = GitLeafWorktrees(school)
+        workspace = leaves.create(bag)
+        (workspace.path / "mine").write_text(str(number))
+        git(workspace.path, "add", ".")
+        git(workspace.path, "commit", "-q", "-m", str(number))
+        saved = snapshot(workspace, bag=bag, settings=school)
+        publish(clone, repository, saved.head_commit, saved.ref)
+        leaves.remove(workspace)
+        return git(repo, "show", f"{saved.ref}:mine") + clone.git.text("show", f"{saved.agent_ref}:mine")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(live, range(12))) == [f"{number}{number}" for number in range(12)]
+    assert not list(school.worktrees_dir.rglob("mine"))
 
 
 def test_the_repository_is_found_by_its_common_directory(repo: Path, tmp_path: Path) -> None:
