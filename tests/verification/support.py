@@ -24,9 +24,11 @@ PACKAGE = {
     "calc/__init__.py": "from calc.core import add\n",
     "calc/core.py": "def add(a, b):\n    return a + b\n",
     "calc/unused.py": "VALUE = 1\n",
+    "tests/__init__.py": "",
     "tests/test_core.py": (
-        "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n\n\n"
-        "def test_zero():\n    assert add(0, 0) == 0\n"
+        "import unittest\n\nfrom calc import add\n\n\nclass CoreTest(unittest.TestCase):\n"
+        "    def test_add(self):\n        self.assertEqual(add(2, 3), 5)\n\n"
+        "    def test_zero(self):\n        self.assertEqual(add(0, 0), 0)\n"
     ),
 }
 
@@ -67,7 +69,7 @@ class Case:
     def context(
         self,
         files: Files,
-        verify: Sequence[Sequence[str]] = (PYTEST,),
+        verify: Sequence[Sequence[str]] = (UNITTEST,),
         *,
         cancelled: Callable[[], bool] | None = None,
         acceptance: Sequence[Mapping[str, Any]] = (),
@@ -117,6 +119,11 @@ def ran(outcome: str, tests: dict[str, str] | None = None, **fields: Any) -> Che
     run = CheckRun(check="v", argv=["x"], outcome=outcome, **fields)  # type: ignore[arg-type]
     run._outcomes = None if tests is None else Outcomes(tests)
     return run
+
+
+def unit(name: str, body: str, head: str = "") -> str:
+    """A test module with one test, ``name``, whose body is one line."""
+    return f"import unittest\n{head}\n\nclass T(unittest.TestCase):\n    def {name}(self):\n        {body}\n"
 
 
 def classes(result: CheckResult) -> dict[str, str]:

@@ -10,7 +10,7 @@ from school.verification import compare
 from school.verification.baselines import Baseline, limit_s
 from school.verification.compare import Judgement, judge
 from school.verification.reports import COMMAND
-from tests.verification.support import PACKAGE, PYTEST, UNITTEST, Case, classes, ran
+from tests.verification.support import PACKAGE, PYTEST, UNITTEST, Case, classes, ran, unit
 
 COUNTER = "import pathlib, os\nn = pathlib.Path({path!r})\ncount = int(n.read_text() or 0) if n.exists() else 0\nn.write_text(str(count + 1))\n"
 GOOD = {"calc/core.py": "def add(a, b):\n    return b + a\n"}
@@ -97,8 +97,8 @@ def test_a_good_change_passes_and_base_is_measured_once(case: Case) -> None:
     second = case.verification(BAD)
     assert classes(second) == {"tests_broken": "HIGH"}
     assert second.receipts[0].cached
-    assert "tests.test_core::test_add" in second.findings[0].description
-    assert "assert -1 == 5" in second.findings[0].citation
+    assert "tests.test_core.CoreTest.test_add" in second.findings[0].description
+    assert "-1 != 5" in second.findings[0].citation
 
 
 def test_a_change_without_a_change_is_not_run_again(case: Case) -> None:
@@ -108,13 +108,13 @@ def test_a_change_without_a_change_is_not_run_again(case: Case) -> None:
 
 
 def test_new_tests_must_pass(case: Case) -> None:
-    done = case.verification({"tests/test_more.py": "def test_more():\n    assert False\n"})
+    done = case.verification({"tests/test_more.py": unit("test_more", "self.fail()")})
     assert classes(done) == {"new_tests_fail": "HIGH"}
 
 
 RED = {
     **PACKAGE,
-    "tests/test_red.py": "from calc import add\n\n\ndef test_red():\n    assert add(1, 1) == 3\n",
+    "tests/test_red.py": unit("test_red", "assert add(1, 1) == 3", "from calc import add"),
 }
 
 
@@ -182,7 +182,7 @@ def test_a_linter_does_not_stand_in_for_tests_that_cannot_judge(case_of: Any) ->
 
 def flaky(path: Path, red_runs: str) -> dict[str, str]:
     """A test that fails in some runs, counted in a file outside the tree."""
-    text = COUNTER.format(path=str(path)) + f"\n\ndef test_flaky():\n    assert count not in {red_runs}\n"
+    text = unit("test_flaky", f"assert count not in {red_runs}", COUNTER.format(path=str(path)))
     return {**PACKAGE, "tests/test_flaky.py": text}
 
 
@@ -211,8 +211,9 @@ def test_base_that_no_longer_does_what_it_did_neither_blames_nor_excuses(
 ) -> None:
     flag = tmp_path / "works"
     flag.write_text("")
-    tests = "".join(f"def test_{n}():\n    assert pathlib.Path({str(flag)!r}).exists()\n" for n in range(8))
-    case = case_of({**PACKAGE, "tests/test_service.py": f"import pathlib\n{tests}"})
+    line = f"assert pathlib.Path({str(flag)!r}).exists()"
+    tests = {f"tests/test_{n}.py": unit("test_service", line, "import pathlib") for n in range(8)}
+    case = case_of({**PACKAGE, **tests})
     assert classes(case.verification(GOOD)) == {}
     flag.unlink()
     done = case.verification(BAD)
@@ -226,7 +227,7 @@ def test_base_that_no_longer_does_what_it_did_neither_blames_nor_excuses(
 def test_order_is_the_projects_own(case_of: Any) -> None:
     """The second test passes only after the first; nobody is blamed for that."""
     text = "state = []\ndef test_z():\n    state.append(1)\ndef test_a():\n    assert state\n"
-    assert classes(case_of({**PACKAGE, "tests/test_order.py": text}).verification(GOOD)) == {}
+    assert classes(case_of({**PACKAGE, "tests/test_order.py": text}).verification(GOOD, [PYTEST])) == {}
 
 
 def test_a_check_that_hangs_at_head_is_ended(case_of: Any) -> None:
@@ -236,12 +237,11 @@ def test_a_check_that_hangs_at_head_is_ended(case_of: Any) -> None:
 
 
 def test_tests_that_write_into_the_tree_change_nothing_for_the_next_run(case_of: Any) -> None:
-    text = (
-        "import pathlib\n\n\ndef test_writes():\n"
-        "    core = pathlib.Path(__file__).parent.parent / 'calc' / 'core.py'\n"
-        "    core.write_text('def add(a, b):\\n    return 0\\n')\n"
-        "    pathlib.Path('left.txt').write_text('x')\n"
+    lines = (
+        "core = pathlib.Path(__file__).parent.parent / 'calc' / 'core.py'; "
+        "core.write_text('def add(a, b):\\n    return 0\\n'); pathlib.Path('left.txt').write_text('x')"
     )
+    text = unit("test_writes", lines, "import pathlib")
     case = case_of({**PACKAGE, "tests/test_zz.py": text})
     assert classes(case.verification(GOOD)) == {}
     assert case.is_clean_at(case.context(GOOD).bag["head_commit"])
@@ -253,12 +253,11 @@ def test_a_package_that_ends_the_run_does_not_pass(case: Case) -> None:
         assert "HIGH" in classes(done).values()
 
 
-def test_tests_that_vanish_are_seen(case: Case) -> None:
+def test_tests_that_vanish_are_seen(case_of: Any) -> None:
     """The change hides failing tests without touching them."""
-    hide = (
-        "def pytest_collection_modifyitems(items):\n    items[:] = [i for i in items if 'zero' in i.name]\n"
-    )
-    done = case.verification({**BAD, "conftest.py": hide})
+    hide = "import unittest\n\n\ndef load_tests(loader, tests, pattern):\n    return unittest.TestSuite()\n"
+    case = case_of({**PACKAGE, "test_top.py": unit("test_top", "pass")})
+    done = case.verification({**BAD, "tests/__init__.py": hide})
     assert classes(done) == {"tests_missing": "HIGH"}
     assert "test_add" in done.findings[0].description
 
@@ -270,7 +269,7 @@ def test_a_cancelled_review_is_no_verdict(case: Case) -> None:
 
 
 def test_compare_is_the_same_for_others(case: Case) -> None:
-    receipts, findings, no_verdict = compare.compare(case.context(BAD), [PYTEST])
+    receipts, findings, no_verdict = compare.compare(case.context(BAD), [UNITTEST])
     assert [r.outcome for r in receipts] == ["passed", "failed"]
     assert [f.issue_class for f in findings] == ["tests_broken"]
     assert no_verdict == ""

@@ -10,7 +10,7 @@ import pytest
 from school.verification.baselines import Baseline
 from school.verification.sight import lost, sources
 from tests.support import write_tree
-from tests.verification.support import PACKAGE, PYTEST, UNITTEST, Case, classes, ran
+from tests.verification.support import PACKAGE, PYTEST, UNITTEST, Case, classes, ran, unit
 
 GOOD = {"calc/core.py": "def add(a, b):\n    return b + a\n"}
 BAD = {"calc/core.py": "def add(a, b):\n    return a - b\n"}
@@ -39,12 +39,12 @@ def test_a_command_that_looks_at_nothing(case: Case, argv: list[str]) -> None:
 
 
 def elsewhere(case: Case, tmp_path: Path) -> list[str]:
-    """pytest in an interpreter where the package is installed editable from the user's own checkout."""
+    """The suite in an interpreter where the package is installed editable from the user's own checkout."""
     checkout = tmp_path / "checkout"
     write_tree(checkout, {name: text for name, text in PACKAGE.items() if name.startswith("calc/")})
     site = tmp_path / "site"
     write_tree(site, {"sitecustomize.py": f"import sys\nsys.path.insert(0, {str(checkout)!r})\n"})
-    return ["env", f"PYTHONPATH={site}", *PYTEST]
+    return ["env", f"PYTHONPATH={site}", *UNITTEST]
 
 
 SRC = {f"src/{name}" if name.startswith("calc/") else name: text for name, text in PACKAGE.items()}
@@ -59,7 +59,7 @@ def test_a_package_installed_from_another_checkout_never_lets_a_breaking_change_
     assert classes(case.verification(breaking, [argv])) == {}  # the tests are green: they test the other copy
     assert classes(case.wrong_tree(breaking, [argv])) == {"wrong_tree": "HIGH"}
     # With the path set right, the same change is seen.
-    right = ["env", "PYTHONPATH=src", *PYTEST]
+    right = ["env", "PYTHONPATH=src", *UNITTEST]
     assert classes(case.verification(breaking, [right])) == {"tests_broken": "HIGH"}
     assert classes(case.wrong_tree(breaking, [right])) == {}
 
@@ -118,7 +118,7 @@ def test_languages_without_a_spoiler_are_shown_as_not_judged(case: Case) -> None
 
 
 def test_a_suite_that_is_red_at_base_still_shows_what_it_sees(case_of: Any) -> None:
-    case = case_of({**PACKAGE, "tests/test_red.py": "def test_red():\n    assert False\n"})
+    case = case_of({**PACKAGE, "tests/test_red.py": unit("test_red", "self.fail()")})
     assert classes(case.wrong_tree(GOOD)) == {}
     assert classes(case.wrong_tree({"calc/unused.py": "VALUE = 2\n"})) == {"not_exercised": "MEDIUM"}
 
@@ -134,7 +134,7 @@ def test_only_linters_are_declared(case: Case) -> None:
 
 
 def test_a_repository_without_sources_is_not_judged(case_of: Any) -> None:
-    case = case_of({"README.md": "x\n", "tests/test_readme.py": "def test_it():\n    open('README.md')\n"})
+    case = case_of({"README.md": "x\n", "test_readme.py": unit("test_it", "open('README.md').close()")})
     done = case.wrong_tree({"README.md": "y\n"})
     assert classes(done) == {}
     assert "no source file" in done.notes[0]
