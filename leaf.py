@@ -30,7 +30,6 @@ from school.agents.stop import Stop
 from school.contracts import (
     AgentOutcome,
     AgentSpec,
-    Brief,
     Persona,
     Snapshot,
     Terms,
@@ -185,30 +184,16 @@ class StudentLeaf:
         return self._brief_path()
 
     def _brief(self, task_prompt: str | None) -> dict[str, Any]:
-        from school.agents.prompt import guardrails_for
+        from school.agents.prompt import brief_for
         from school.souls import load_soul
 
-        bag, terms = self.bag, self.bag.get("terms") or {}
+        bag = self.bag
         soul = load_soul(f"student-{bag['student']}", settings=self.settings)
         if soul.overridden:
             _log.warning("soul.overridden", bead=self.bead, persona=soul.name, source=soul.source)
         self.bag["persona"] = dump(Persona(name=soul.name, source=soul.source, sha256=soul.sha256))
-        brief = Brief(
-            bead=self.bead,
-            task_id=bag.get("task_id") or "",
-            attempt=bag.get("attempt") or 1,
-            role=bag["student"],
-            domain=bag.get("domain") or "",
-            difficulty=bag.get("difficulty") or "",
-            task=str(bag.get("task") or "") if task_prompt is None else task_prompt,
-            acceptance=bag.get("acceptance") or [],
-            allow=terms.get("allow") or [],
-            preserve=terms.get("preserve") or [],
-            findings=bag.get("earlier_findings") or [],
-            persona=soul.text,
-            guardrails=guardrails_for(str(bag["student"])),
-            result_path=str(self._result_path()),
-        )
+        task = str(bag.get("task") or "") if task_prompt is None else task_prompt
+        brief = brief_for(bag, task=task, persona=soul.text, result_path=str(self._result_path()))
         return dict(dump(brief))
 
     # --- run --------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""A brief as the text that an agent is given.
+"""The brief of a bead, and the brief as the text that an agent is given.
 
-``prompt_for(brief)`` is the whole prompt: persona, task, criteria, findings of earlier attempts, guardrails, and the
-form of the result. Text that came from elsewhere than this project (the task, criteria, findings) stands between
+``brief_for(bag)`` is the task contract as a record; ``prompt_for(brief)`` is the whole prompt: persona, task,
+criteria, findings of earlier attempts, guardrails, and the form of the result. Text that came from elsewhere than this project (the task, criteria, findings) stands between
 marks that carry a fresh random word, so that nothing in it can pose as the end of its part. ``GUARDRAILS`` is what
 every student is told. Not promised: a length; 300 KB of task are 300 KB of prompt, which is why a prompt goes
 through stdin or a file and never into an argument.
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from school.contracts import READ_ONLY_ROLES, Brief, Criterion, Finding
 
@@ -32,6 +32,28 @@ READ_ONLY: Final = (
 def guardrails_for(role: str) -> list[str]:
     """What a student of this role is told besides its task."""
     return [*GUARDRAILS, READ_ONLY] if role in READ_ONLY_ROLES else list(GUARDRAILS)
+
+
+def brief_for(bag: Mapping[str, Any], *, task: str, persona: str, result_path: str) -> Brief:
+    """What the student of *bag* is asked, complete."""
+    terms = bag.get("terms") or {}
+    role = str(bag["student"])
+    return Brief(
+        bead=bag["bead"],
+        task_id=bag.get("task_id") or "",
+        attempt=bag.get("attempt") or 1,
+        role=role,
+        domain=bag.get("domain") or "",
+        difficulty=bag.get("difficulty") or "",
+        task=task,
+        acceptance=bag.get("acceptance") or [],
+        allow=terms.get("allow") or [],
+        preserve=terms.get("preserve") or [],
+        findings=bag.get("earlier_findings") or [],
+        persona=persona,
+        guardrails=guardrails_for(role),
+        result_path=result_path,
+    )
 
 
 def prompt_for(brief: Brief) -> str:
