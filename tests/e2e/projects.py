@@ -57,7 +57,8 @@ def project(name: str, version: str, place: Path, cache: Path, *, verify: list[s
         archive.extractall(place, filter="data")
     root = place / f"{name}-{version}"
     (root / "school.toml").write_text(f"[verify]\ncommands = [{json.dumps(verify)}]\n")
-    (root / ".gitignore").write_text("__pycache__/\n*.egg-info/\n.pytest_cache/\n")
+    # Not *.egg-info: humanize reads its version from the metadata that its source distribution brings along.
+    (root / ".gitignore").write_text("__pycache__/\n.pytest_cache/\n")
     git(root, "init", "-q")
     git(root, "add", ".")
     git(root, "commit", "-q", "-m", f"{name} {version}")
