@@ -114,6 +114,8 @@ class _Running:
     ) -> None:
         self.limits = limits
         self.marker = marker
+        # Two runs may share a marker (two beads that prepare alike); only this one is ended when its warden is lost.
+        self.run_mark = os.urandom(8).hex()
         self.sinks: dict[int, Sink] = {}
         self.merged = stderr_path is None
         self.paths = [output_path] if stderr_path is None else [output_path, stderr_path]
@@ -156,7 +158,7 @@ class _Running:
                     *argv,
                 ],
                 cwd=cwd,
-                env={**env, markers.VARIABLE: self.marker},
+                env={**env, markers.VARIABLE: self.marker, markers.RUN_VARIABLE: self.run_mark},
                 stdin=source if source is not None else subprocess.DEVNULL,
                 stdout=writers[0],
                 stderr=writers[-1],
@@ -273,7 +275,7 @@ class _Running:
             self.warden.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.warden.wait(markers.END_WITHIN_S)
-        markers.end_marked(self.marker)
+        markers.end_marked(self.run_mark, markers.RUN_VARIABLE)
 
     # --- the end ---
 

@@ -14,11 +14,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 from school.system import identity
 
 VARIABLE: Final = "SCHOOL_MARKER"
+# Names one single run of a command, where the marker may name several at once.
+RUN_VARIABLE: Final = "SCHOOL_COMMAND_RUN"
 END_WITHIN_S: Final = 5.0
 # A warden that is asked politely ends its tree better than we can: it also knows who cleared the mark.
 WARDEN_GRACE_S: Final = 1.5
@@ -87,9 +90,9 @@ def _ourselves() -> set[int]:
     return pids
 
 
-def marked(marker: str) -> dict[int, str]:
+def marked(marker: str, variable: str = VARIABLE) -> dict[int, str]:
     """Every living process that carries *marker*, and all below them: PID to start. Never us or our parents."""
-    word = f"{VARIABLE}={marker}".encode()
+    word = f"{variable}={marker}".encode()
     everything = {pid: identity.look(pid) for pid in _all_pids()}
     below: dict[int, list[int]] = {}
     for pid, seen in everything.items():
@@ -118,23 +121,25 @@ def all_marked() -> dict[int, str]:
     return found
 
 
-def end_marked(marker: str) -> int:
+def end_marked(marker: str, variable: str = VARIABLE) -> int:
     """End every process that carries *marker*, and all below them; how many there were."""
-    known = marked(marker)
+    known = marked(marker, variable)
     wardens = {pid: start for pid, start in known.items() if b"warden.py\0" in _command(pid)}
     for pid, start in wardens.items():
         signal_exactly(pid, start, signal.SIGTERM)
     if wardens:
-        _until_gone(marker, known, WARDEN_GRACE_S, kill=False)
-    _until_gone(marker, known, END_WITHIN_S, kill=True)
+        _until_gone(known, WARDEN_GRACE_S, lambda: marked(marker, variable), kill=False)
+    _until_gone(known, END_WITHIN_S, lambda: marked(marker, variable), kill=True)
     return len(known)
 
 
-def _until_gone(marker: str, known: dict[int, str], limit_s: float, *, kill: bool) -> None:
+def _until_gone(
+    known: dict[int, str], limit_s: float, look_again: Callable[[], dict[int, str]], *, kill: bool
+) -> None:
     """Wait for the end of all in *known*, which grows by what turns up meanwhile."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
-        known |= marked(marker)
+        known |= look_again()
         # Not only who is marked now: who loses its marked parent in between is no less known.
         living = {pid: start for pid, start in known.items() if _runs(pid, start)}
         if not living:

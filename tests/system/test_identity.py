@@ -100,7 +100,7 @@ def test_a_pid_that_was_given_away_is_another_process():
     assert identity.is_dead(earlier)
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1])
+@pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1], ids=["living", "absent"])
 def test_another_boot_is_proof_and_another_host_or_namespace_never(pid):
     mine = identity.this_process()
     assert identity.is_dead(Owner(pid, mine.start, "another-boot", mine.host, mine.pidns, "n"))
@@ -122,19 +122,20 @@ def test_what_may_not_be_seen_is_not_dead():
 
 
 def test_a_forked_child_is_another_process():
-    reader, writer = os.pipe()
-    mine = identity.this_process()
-    pid = os.fork()
-    if pid == 0:
-        os.write(writer, identity.this_process().text.encode())
-        os._exit(0)
-    os.waitpid(pid, 0)
-    child = Owner.parse(os.read(reader, 4096).decode())
-    os.close(reader)
-    os.close(writer)
-    assert child.pid == pid
-    assert child.start != ""
-    assert (child.boot, child.pidns) == (mine.boot, mine.pidns)
+    code = """
+        import os
+        from school.system import identity
+        mine = identity.this_process()
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.write(writer, identity.this_process().text.encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        child = identity.Owner.parse(os.read(reader, 4096).decode())
+        print(child.pid == pid, child.start != "", (child.boot, child.pidns) == (mine.boot, mine.pidns))
+    """
+    assert python_result(code) == "True True True"
 
 
 def test_no_wall_clock_is_in_the_proof(monkeypatch):

@@ -118,20 +118,31 @@ def test_release_leaves_what_is_not_its_own(locks):
 
 
 def test_a_forked_child_neither_holds_nor_releases(locks):
-    lock = lock_in(locks)
-    lock.acquire(0)
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            assert not lock.held
-            lock.release()
-        except LockLost:
-            code = 0 if not lock_in(locks).acquire(0) else 2
-        os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert lock.held
-    lock.release()
+    code = """
+        import os, sys
+        from school.errors import LockLost
+        from school.system.locks import KernelLock, OwnedLock
+        here = sys.argv[1]
+        lock = OwnedLock(here + "/bead.lock", here + "/.guard")
+        kernel = KernelLock(here + "/kernel")
+        assert lock.acquire(0) and kernel.try_acquire()
+        pid = os.fork()
+        if pid == 0:
+            lost = 0
+            for one in (lock, kernel):
+                try:
+                    assert not one.held
+                    one.release()
+                except LockLost:
+                    lost += 1
+            again = OwnedLock(here + "/bead.lock", here + "/.guard").acquire(0)
+            os._exit(lost + (again or KernelLock(here + "/kernel").try_acquire()) * 10)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), lock.held, kernel.held)
+        assert not KernelLock(here + "/kernel").try_acquire()
+        lock.release()
+        kernel.release()
+    """
+    assert python_result(code, locks) == "2 True True"
 
 
 def test_an_interrupted_acquire_leaves_no_lock(locks, monkeypatch):

@@ -27,7 +27,7 @@ QUICK = RunLimits(timeout_s=20, grace_s=0.3)
 def run(tmp_path):
     """``processes.run`` with what does not matter filled in."""
 
-    def run(*argv, limits=QUICK, marker="bead-under-test", **kwargs):
+    def run(*argv, limits=QUICK, marker=str(tmp_path), **kwargs):
         env = processes.child_environment(tmpdir=tmp_path)
         return processes.run(argv, cwd=tmp_path, env=env, limits=limits, marker=marker, **kwargs)
 
@@ -294,7 +294,11 @@ def test_the_whole_tree_ends_at_a_limit(run, tmp_path):
 def test_a_command_that_kills_its_warden_gains_nothing(run, tmp_path):
     pids = tmp_path / "pids"
     script = f"echo $$ >> {pids}; setsid sleep 62 & echo $! >> {pids}; kill -9 $PPID; sleep 62"
+    bystander = subprocess.Popen(["sleep", "60"], env={**os.environ, "SCHOOL_MARKER": str(tmp_path)})
     done = run("sh", "-c", script)
+    assert bystander.poll() is None  # the same marker, but not the same run
+    bystander.kill()
+    bystander.wait()
     assert done.exit_code == 137
     assert "warden" in done.detail
     assert until(lambda: all(gone(pid) for pid in pids_in(pids, 2)))
