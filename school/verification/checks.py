@@ -127,7 +127,7 @@ class WrongTree:
         if sight.unknown:
             result.notes.append(f"whether the tests see this tree was not judged: {sight.unknown}")
         elif not sight.seen:
-            result.findings.append(_wrong_tree())
+            result.findings.append(_wrong_tree(_BLIND))
         if sight.only_lint and not sight.unknown:
             text = "no test command is declared, only linters and builds: nothing was run"
             result.findings.append(_finding(self.name, "MEDIUM", "no_test_command", text))
@@ -135,6 +135,8 @@ class WrongTree:
     def _noticed(self, noticed: Noticed, result: CheckResult, *, strict: bool) -> None:
         result.receipts += noticed.receipts
         severity: Severity = "HIGH" if strict else "MEDIUM"
+        for path, origin in noticed.elsewhere.items():
+            result.findings.append(_wrong_tree(f"the tests take the package of {path} from {origin}"))
         for path in noticed.unnoticed:
             text = f"no test notices when {path} cannot be loaded"
             result.findings.append(
@@ -146,13 +148,18 @@ class WrongTree:
                 result.notes.append(f"not judged ({what}): {', '.join(paths[:_NAMES_SHOWN])}{more}")
 
 
-def _wrong_tree() -> Finding:
+_BLIND: Final = (
+    "with every source file of this tree unloadable, all test commands still do as well as before: they test another copy "
+    "of the code, or none"
+)
+
+
+def _wrong_tree(what: str) -> Finding:
     return _finding(
         "wrong_tree",
         "HIGH",
         "wrong_tree",
-        "with every source file of this tree unloadable, all test commands still do as well as before: they test another "
-        "copy of the code, or none",
+        what,
         "Let [setup] commands install this tree (an editable install in .venv), or set the import path in the command, as "
         "in `env PYTHONPATH=src python -m pytest`.",
     )

@@ -29,6 +29,7 @@ from school.system import clock, files
 from school.verification import commands as argvs
 from school.verification.baselines import Baseline, Baselines, limit_s
 from school.verification.bench import Bench
+from school.verification.origin import elsewhere, package_of
 from school.verification.runner import CheckRun
 from school.verification.spoil import spoil, spoilable
 
@@ -55,11 +56,15 @@ class Sight(Record):
 
 @dataclass(slots=True)
 class Noticed:
-    """Changed files that no test command noticed, those of unknown languages, and those there was no time for."""
+    """Changed files that no test command noticed, those of unknown languages, and those there was no time for.
+
+    ``elsewhere`` maps unnoticed files to where the tests' interpreter takes their package from instead.
+    """
 
     unnoticed: list[str] = field(default_factory=list)
     no_spoiler: list[str] = field(default_factory=list)
     not_tried: list[str] = field(default_factory=list)
+    elsewhere: dict[str, str] = field(default_factory=dict)
     receipts: list[Receipt] = field(default_factory=list)
 
 
@@ -195,13 +200,31 @@ def unnoticed(bench: Bench, baselines: Baselines, paths: Sequence[str], *, every
         return result
     if not _notices(bench, baselines, probed, result):
         result.unnoticed = probed
-        return result
-    return result if len(probed) == 1 else _one_by_one(bench, baselines, probed, result, every=every)
+    elif len(probed) > 1:
+        _one_by_one(bench, baselines, probed, result, every=every)
+    if result.unnoticed:
+        _from_elsewhere(bench, baselines, result)
+    return result
+
+
+def _from_elsewhere(bench: Bench, baselines: Baselines, result: Noticed) -> None:
+    """Which unnoticed files belong to a package that the tests take from elsewhere: its interpreter finds it there, and
+    no test notices either when all of the package in this tree is unloadable (a test may set its own path).
+    """
+    bench.go("head")
+    found: dict[str, str] = {}
+    for argv in baselines.commands:
+        found |= elsewhere(bench, argv, result.unnoticed)
+    tracked = sources(sorted(bench.environment.tracked("head")), baselines.commands)
+    for package in sorted({package_of(path) for path in found}):
+        whole = [path for path in tracked if package_of(path) == package]
+        if not _notices(bench, baselines, whole, result):
+            result.elsewhere |= {path: at for path, at in found.items() if package_of(path) == package}
 
 
 def _one_by_one(
     bench: Bench, baselines: Baselines, paths: Sequence[str], result: Noticed, *, every: bool
-) -> Noticed:
+) -> None:
     deadline = clock.monotonic() + PROBE_BUDGET_S
     for index, path in enumerate(paths):
         if not every and (index >= SINGLE_PROBES_MAX or clock.monotonic() >= deadline):
@@ -209,7 +232,6 @@ def _one_by_one(
             break
         if not _notices(bench, baselines, [path], result):
             result.unnoticed.append(path)
-    return result
 
 
 def _notices(bench: Bench, baselines: Baselines, paths: Sequence[str], result: Noticed) -> bool:

@@ -83,6 +83,27 @@ def test_a_receipt_of_a_spoiled_run_is_of_no_tree(case: Case) -> None:
     ]
 
 
+def test_one_package_of_the_tree_is_seen_and_the_changed_one_comes_from_elsewhere(
+    case_of: Any, tmp_path: Path
+) -> None:
+    """A helper in the tree makes the tests fail when all is spoiled; the package itself is another copy."""
+    used = unit("test_add", "self.assertEqual(add(helper.TWO, 3), 5)", "import helper\nfrom calc import add")
+    case = case_of({**SRC, "helper.py": "TWO = 2\n", "tests/test_core.py": used})
+    argv = elsewhere(case, tmp_path)
+    done = case.wrong_tree({"src/calc/core.py": BAD["calc/core.py"]}, [argv])
+    assert classes(done) == {"not_exercised": "MEDIUM", "wrong_tree": "HIGH"}
+    assert str(tmp_path / "checkout") in next(f.description for f in done.findings if f.severity == "HIGH")
+
+
+def test_tests_that_set_their_own_path_are_not_taken_for_blind(case_of: Any, tmp_path: Path) -> None:
+    own = "import os, sys\nsys.path.insert(0, os.path.abspath('src'))\nfrom calc import add"
+    case = case_of({**SRC, "tests/test_core.py": unit("test_add", "self.assertEqual(add(2, 3), 5)", own)})
+    argv = elsewhere(case, tmp_path)
+    assert classes(case.wrong_tree({"src/calc/unused.py": "VALUE = 2\n"}, [argv])) == {
+        "not_exercised": "MEDIUM"
+    }
+
+
 def test_the_answer_is_kept_for_the_environment(case: Case) -> None:
     first = case.wrong_tree(BAD, [["true"]])
     kept = sorted((case.root / "baselines/cto").glob("*-sight.json"))
