@@ -81,6 +81,7 @@ def repository_terms(plan: Plan) -> Terms:
         setup=config.setup.commands,
         setup_timeout_s=config.setup.timeout_s,
         copy_files=config.setup.copy_files,
+        submodules=config.setup.submodules,
         keep=config.setup.keep,
     )
 

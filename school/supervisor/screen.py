@@ -84,12 +84,12 @@ class LiveScreen:
     def say(self, text: str) -> None:
         from rich.text import Text
 
-        self.display.console.print(Text(f"{clock.now()[11:19]}  {printable(text)}"))
+        self.display.console.print(Text(f"{clock.now()[11:19]}  {printable(text)}"), soft_wrap=True)
 
     def warn(self, text: str) -> None:
         from rich.text import Text
 
-        self.display.console.print(Text(f"note: {printable(text)}", style="yellow"))
+        self.display.console.print(Text(f"note: {printable(text)}", style="yellow"), soft_wrap=True)
 
     def show(self, rows: Sequence[Row]) -> None:
         self._rows = tuple(rows)
@@ -100,11 +100,20 @@ class LiveScreen:
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("task", "attempt", "agent", "state", "what", "time"):
-            table.add_column(name, justify="right" if name == "time" else "left", no_wrap=True)
+        for name, width in (
+            ("time", 6),
+            ("state", 12),
+            ("attempt", 7),
+            ("task", 12),
+            ("agent", 12),
+            ("what", 0),
+        ):
+            table.add_column(
+                name, no_wrap=True, min_width=width, justify="right" if name == "time" else "left"
+            )
         for row in self._rows:
             time = f"{clock.monotonic() - row.since:.0f} s"
-            cells = (row.task, row.attempt, row.agent, row.state, row.step, time)
+            cells = (time, row.state, row.attempt, row.task, row.agent, row.step)
             table.add_row(*(Text(printable(cell)) for cell in cells))
         return table
 
