@@ -53,7 +53,7 @@ def dead_owners() -> list[str]:
 
 
 @pytest.mark.crash
-@pytest.mark.timeout(60 + ROUNDS // 10)
+@pytest.mark.timeout(60 + ROUNDS // 2)
 def test_lock_storm(school: Settings, tmp_path: Path) -> None:
     running(BEAD, count=0)
     lock = school.lock_dir / f"{BEAD}.lock"
