@@ -194,6 +194,7 @@ class Terms(Record):
     setup_timeout_s: float = 600.0
     copy_files: list[str] = Field(default_factory=list)
     keep: list[str] = Field(default_factory=list)
+    submodules: bool = False
     chore: str = ""
 
 

@@ -19,7 +19,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -95,7 +95,14 @@ class Collector:
     """One reading of the tree at *root*, of which *base* is what it started from."""
 
     def __init__(
-        self, clone: Path, root: Path, base: str, scratch: Path, left_out: Iterable[str] = ()
+        self,
+        clone: Path,
+        root: Path,
+        base: str,
+        scratch: Path,
+        *,
+        left_out: Iterable[str] = (),
+        submodules: Mapping[bytes, Mapping[bytes, tuple[str, str]]] | None = None,
     ) -> None:
         self.clone = clone
         self.root = os.fsencode(root)
@@ -106,9 +113,11 @@ class Collector:
         # For thousands of files at once: their bytes are brought to the disk together, at the end.
         self._many_objects = Git(clone, cwd=root)
         self._left_out = tuple(os.fsencode(name).strip(b"/") for name in left_out)
+        self._expected = submodules or {}
         self._real_dirs: dict[bytes, bool] = {b"": True}
         self._base_entries: dict[bytes, Entry] = {}
         self._by_base: list[str] = []
+        self._by_tree: list[str] = []
 
     def collect(self) -> Collected:
         self._base_entries = parse_tree(
@@ -135,9 +144,9 @@ class Collector:
         user_rules = ["--exclude-from", str(self.clone / "info" / "exclude")]
         old_rules = self.scratch / "base-rules"
         old_rules.write_bytes(base_rules(self._objects, self._base_entries))
-        now = ["ls-files", "--others", "-z", "--exclude-per-directory=.gitignore", *user_rules]
+        self._by_tree = ["ls-files", "--others", "-z", "--exclude-per-directory=.gitignore", *user_rules]
         self._by_base = ["ls-files", "--others", "-z", *user_rules, "--exclude-from", str(old_rules)]
-        return self._untracked(git, now), self._untracked(git, self._by_base)
+        return self._untracked(git, self._by_tree), self._untracked(git, self._by_base)
 
     def _untracked(self, git: Git, command: list[str]) -> list[bytes]:
         done = git.run(*command, timeout_s=LIST_TIMEOUT_S)
@@ -218,20 +227,32 @@ class Collector:
                 self.out.nested.append(directory)
 
     def _keep_submodules(self) -> list[bytes]:
-        """A submodule stays as base has it, unless its folder is gone; what lies in there, it cannot show."""
+        """A submodule stays as base has it, unless its folder is gone; what else lies in there, it cannot show."""
         inside: list[bytes] = []
         for path, entry in self._base_entries.items():
             full = self.root + b"/" + path
             if entry.mode != GITLINK or not os.path.lexists(full):
                 continue
             self.out.kept[path] = entry
-            if not self._is_real_dir(path):
+            found = self._inside(path, self._by_tree) if self._is_real_dir(path) else [path]
+            if self._differs_from_submodule(path, found):
                 self.out.submodules.append(path)
-                inside.append(path)
-            elif os.listdir(full):  # noqa: PTH208 - bytes
-                self.out.submodules.append(path)
-                inside.extend(self._inside(path, self._by_base))
+                inside.extend(found)
         return inside
+
+    def _differs_from_submodule(self, path: bytes, found: list[bytes]) -> bool:
+        """Whether *found* is not what was put into the submodule's folder (nothing, unless it was asked for)."""
+        expected = self._expected.get(path, {})
+        if {path + b"/" + name for name in expected} != set(found):
+            return bool(found or expected)
+        kinds = {name: self._kind(name) for name in found}
+        plain = self._hash([name for name in found if kinds[name].startswith("100")], write=False) or {}
+        links = self._hash_links({name: self._target(name) for name in found if kinds[name] == "120000"})
+        seen = {name: (kinds[name], oid) for name, oid in {**plain, **links}.items()}
+        return seen != {path + b"/" + name: what for name, what in expected.items()}
+
+    def _target(self, path: bytes) -> bytes:
+        return os.readlink(self.root + b"/" + path)  # noqa: PTH115 - bytes
 
     # --- rescuing ---------------------------------------------------------------------------------------
 
@@ -266,7 +287,7 @@ class Collector:
         for path in paths:
             kind = self._kind(path)
             if kind == "120000":
-                links[path] = os.readlink(self.root + b"/" + path)  # noqa: PTH115 - bytes
+                links[path] = self._target(path)
             elif kind:
                 modes[path] = kind
         stored = {path: Entry(modes[path], oid) for path, oid in self._hash_files(list(modes)).items()}

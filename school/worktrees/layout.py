@@ -21,7 +21,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from school.contracts import STUDENT_ROLES, TEACHER_ROLES, TeacherRole, WorktreeRecord, dump
+from school.contracts import STUDENT_ROLES, TEACHER_ROLES, WorktreeRecord, dump
 from school.errors import WorktreeError
 from school.settings import Settings
 from school.system import files
@@ -105,7 +105,7 @@ def leaf_record_path(settings: Settings, bead: str) -> Path:
     return settings.worktree_records_dir / f"{check_bead(bead)}.json"
 
 
-def teacher_record_path(settings: Settings, repo_key: str, role: TeacherRole) -> Path:
+def teacher_record_path(settings: Settings, repo_key: str, role: str) -> Path:
     # An underscore is in no bead's name, so a teacher's record can never be taken for a leaf's.
     return settings.worktree_records_dir / f"teacher_{role}_{check_repo_key(repo_key)}.json"
 

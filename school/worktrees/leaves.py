@@ -26,7 +26,7 @@ from school.errors import ConfigError, OrcaUnavailableError, SchoolError, Worktr
 from school.settings import Settings
 from school.system import clock, files, log
 from school.system.git import Git
-from school.worktrees import layout
+from school.worktrees import layout, submodules
 from school.worktrees.clone import EXACT_ATTRIBUTES, SchoolClone, clone_for
 
 CHECKOUT_TIMEOUT_S: Final = 1800.0
@@ -72,6 +72,7 @@ class GitLeafWorktrees:
             layout.write_record(record_path, record)
             self._make(workspace, clone)
             verify(workspace)
+            self._populate(workspace, clone, bag)
             record.made = True
             layout.write_record(record_path, record)
         except OrcaUnavailableError:
@@ -108,6 +109,11 @@ class GitLeafWorktrees:
             "worktree", "add", "--quiet", "--detach", str(workspace.path), workspace.base_commit,
             timeout_s=CHECKOUT_TIMEOUT_S,
         )  # fmt: skip
+
+    def _populate(self, workspace: Workspace, clone: SchoolClone, bag: Mapping[str, Any]) -> None:
+        if (bag.get("terms") or {}).get("submodules"):
+            scratch = clone.path / "scratch" / f"{workspace.bead}-submodules"
+            submodules.populate(workspace.path, clone.git, workspace.base_commit, workspace.repo, scratch)
 
     def _undo(self, workspace: Workspace, record_path: Path) -> None:
         """Take back what a failed ``create`` made; what cannot be is left to the reaper, with its record."""

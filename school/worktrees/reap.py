@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import bookbag
-from school.contracts import TeacherRole, WorktreeRecord
+from school.contracts import WorktreeRecord
 from school.errors import SchoolError, WorktreeError
 from school.settings import Settings
 from school.system import files, log
 from school.worktrees import layout
 from school.worktrees.clone import SchoolClone
+from school.worktrees.commits import save_commits
 from school.worktrees.leaves import has_objects, leaf_worktrees, workspace_from
-from school.worktrees.snapshot import save_commits, snapshot
+from school.worktrees.snapshot import snapshot
 from school.worktrees.teachers import TeacherTrees
 
 Action = Literal["removed", "kept", "would_remove"]
@@ -80,8 +81,7 @@ class _Reaper:
         if record.kind == "teacher":
             if record.repo and not Path(record.repo).exists():
                 if not self.dry_run:
-                    role: TeacherRole = "cto" if record.role == "cto" else "coo"
-                    TeacherTrees(role, self.settings).remove(record_path, record)
+                    TeacherTrees(record.role, self.settings).remove(record_path, record)
                 yield self._row(record.path, "removed", f"its repository {record.repo} is gone")
             return
         if self.live(record.bead):

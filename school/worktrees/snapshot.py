@@ -19,20 +19,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from school import settings as school_settings
 from school.contracts import Snapshot, Workspace, WorktreeRecord
-from school.errors import GitError, MachineError, SchoolError, WorktreeError
+from school.errors import GitError, SchoolError, WorktreeError
 from school.settings import Settings
 from school.system import clock, files, log
 from school.system.git import Git
-from school.worktrees import foreign, layout
+from school.worktrees import foreign, layout, submodules
 from school.worktrees.clone import SchoolClone, durable, identity
 from school.worktrees.collect import Collected, Collector, Entry
+from school.worktrees.commits import agents_commits, commit_tree, set_refs
 
 RESCUE_FOLDER: Final = ".school-rescue"
 _SUBJECT_CHARACTERS_MAX: Final = 72
@@ -133,9 +134,28 @@ def _collect(work: _Work, bag: Mapping[str, Any]) -> Collected:
     if not work.workspace.path.is_dir() or work.workspace.path.is_symlink():
         raise WorktreeError(f"{work.workspace.path}: the working tree is gone")
     collector = Collector(
-        work.clone.path, work.workspace.path, work.workspace.base_commit, work.scratch, _left_out(bag)
+        work.clone.path,
+        work.workspace.path,
+        work.workspace.base_commit,
+        work.scratch,
+        left_out=_left_out(bag),
+        submodules=_put_there(work, bag),
     )
     return collector.collect()
+
+
+def _put_there(work: _Work, bag: Mapping[str, Any]) -> dict[bytes, dict[bytes, tuple[str, str]]]:
+    """The files of submodules that we put into the tree, so that only what differs counts as work."""
+    if not (bag.get("terms") or {}).get("submodules"):
+        return {}
+    reader = submodules.Reader(work.scratch / "submodules")
+    try:
+        modules = submodules.modules_of(work.workspace.repo)
+        found = submodules.of_commit(work.clone.git, work.workspace.base_commit, modules)
+        return {os.fsencode(one.path): reader.entries(one) for one in found}
+    except (GitError, WorktreeError) as cause:
+        work.notes.append(f"the submodules could not be compared with what they were: {cause}")
+        return {}
 
 
 def _left_out(bag: Mapping[str, Any]) -> Iterable[str]:
@@ -155,17 +175,17 @@ def _save(work: _Work, found: Collected, *, unchanged: bool) -> Snapshot:
     base = work.workspace.base_commit
     bead = work.workspace.bead
     tree = work.clone.tree_of(base) if unchanged else _write_tree(work, found)
-    head = _made_before(work, tree) or _commit(work.clone, work.git, tree, [base], work.message)
+    head = _made_before(work, tree) or commit_tree(work.clone, work.git, tree, [base], work.message)
     refs = {layout.snapshot_ref(bead): head}
     rescue = _rescue(work, found, tree, head)
     if rescue:
         refs[layout.rescue_ref(bead)] = rescue
     # The tree first: whatever is wrong with the agent's own git, what lies on the disk is safe from here on.
-    _set_refs(work.clone, work.git, bead, refs)
-    agent, notes = _agents_commits(work.clone, work.at, work.workspace.git_dir, bead, [base], work.scratch)
+    set_refs(work.clone, work.git, bead, refs)
+    agent, notes = agents_commits(work.clone, work.at, work.workspace.git_dir, bead, [base], work.scratch)
     work.notes.extend(notes)
     if agent:
-        _set_refs(work.clone, work.git, bead, {layout.agent_ref(bead): agent})
+        set_refs(work.clone, work.git, bead, {layout.agent_ref(bead): agent})
     for path in found.submodules:
         work.notes.append(f"submodule: work in {os.fsdecode(path)!r} is in {layout.rescue_ref(bead)}")
     return Snapshot(
@@ -217,15 +237,6 @@ def _made_before(work: _Work, tree: str) -> str:
     return before if said == [tree, work.workspace.base_commit] else ""
 
 
-def _commit(clone: SchoolClone, git: Git, tree: str, parents: Sequence[str], message: str) -> str:
-    flags = [part for parent in parents for part in ("-p", parent)]
-    text = message.encode("utf-8", "backslashreplace")
-    made = git.run("commit-tree", tree, *flags, stdin=text).stdout.decode().strip()
-    if not clone.has(made):
-        raise WorktreeError(f"{clone.path}: git said that commit {made!r} was made, and it is not there")
-    return made
-
-
 def _rescue(work: _Work, found: Collected, tree: str, head: str) -> str:
     """A commit on *head* with what *head* cannot show; empty when there is nothing."""
     entries = {path: entry for path, entry in found.hidden.items() if not _refused(path)}
@@ -244,7 +255,7 @@ def _rescue(work: _Work, found: Collected, tree: str, head: str) -> str:
     if not entries:
         return ""
     text = f"Rescue what no snapshot of {work.workspace.bead} can show\n"
-    return _commit(work.clone, work.git, _tree_from(work, entries, tree), [head], text)
+    return commit_tree(work.clone, work.git, _tree_from(work, entries, tree), [head], text)
 
 
 def _refused(path: bytes) -> bool:
@@ -261,71 +272,6 @@ def _bundle(work: _Work, nested: bytes, number: int) -> str:
     if not content:
         return ""
     return work.git.run("hash-object", "-w", "--stdin", stdin=content).stdout.decode().strip()
-
-
-def _agents_commits(
-    clone: SchoolClone, at: int, repository: Path, bead: str, known: Sequence[str], scratch: Path
-) -> tuple[str, list[str]]:
-    """A commit that holds all that the agent committed or staged (empty for nothing), and notes."""
-    objects = repository / "objects"
-    foreign.own_alternates(objects, clone.path / "objects")
-    index = _index_of(repository, bead, scratch)
-    borrowed = foreign.borrowing(clone.path, objects, index=index, env=identity(at))
-    try:
-        found, notes = foreign.tips(borrowed, objects, known)
-        failed = foreign.bring(borrowed, clone.path, found, known, scratch)
-        staged = _staged(clone, borrowed, bead, found, known) if index else []
-        failed.update(foreign.bring(borrowed, clone.path, staged, known, scratch))
-    except GitError as cause:
-        return "", [f"the agent's own commits could not be read: {cause}"]
-    notes.extend(f"commit {commit} cannot be copied: {reason}" for commit, reason in failed.items())
-    whole = [commit for commit in [*found, *staged] if commit not in failed]
-    if len(whole) <= 1:
-        return "".join(whole), notes
-    text = f"Keep what the agent of {bead} committed\n"
-    git = Git(clone.path, env=identity(at), config=durable())
-    return _commit(clone, git, clone.tree_of(whole[0]), whole, text), notes
-
-
-def _index_of(repository: Path, bead: str, scratch: Path) -> Path | None:
-    """A copy of the agent's index, if it has one that is a plain file."""
-    index = repository / "worktrees" / layout.worktree_name(bead) / "index"
-    try:
-        content = files.read_bytes(index, limit_bytes=foreign.INDEX_BYTES_MAX)
-    except (ValueError, MachineError):
-        content = None
-    if content is None:
-        return None
-    copy = scratch / "agents-index"
-    copy.write_bytes(content)
-    return copy
-
-
-def _staged(
-    clone: SchoolClone, borrowed: Git, bead: str, found: Sequence[str], known: Sequence[str]
-) -> list[str]:
-    """A commit of what the agent's index holds, if that is neither a commit's tree nor the snapshot's."""
-    done = borrowed.run("write-tree", check=False)
-    tree = done.stdout.decode("ascii", "replace").strip()
-    seen = clone.trees_of([*found, *known, clone.ref(layout.snapshot_ref(bead))])
-    if done.returncode != 0 or not tree or tree in seen:
-        return []
-    parents = known if len(known) == 1 else ()
-    return [_commit(clone, borrowed, tree, parents, f"Keep what the agent of {bead} staged\n")]
-
-
-def _set_refs(clone: SchoolClone, git: Git, bead: str, refs: Mapping[str, str]) -> None:
-    """All refs at once; a commit that one of them named before keeps a name."""
-    kinds = {layout.snapshot_ref(bead): "snapshot", layout.rescue_ref(bead): "rescue"}
-    with clone.lock():
-        lines = []
-        for name, commit in refs.items():
-            before = clone.ref(name)
-            if before and before != commit:
-                kept = f"refs/school/earlier/{bead}/{kinds.get(name, 'agent')}-{before[:12]}"
-                lines.append(f"update {kept} {before}\n")
-            lines.append(f"update {name} {commit}\n")
-        git.run("update-ref", "--stdin", stdin="".join(lines).encode())
 
 
 def _changed(clone: SchoolClone, base: str, head: str) -> list[str]:
@@ -360,26 +306,3 @@ def with_trailers(message: str, bag: Mapping[str, Any]) -> str:
     ]
     text = message.replace("\0", "").rstrip()
     return text + ("\n\n" + "\n".join(lines) if lines else "") + "\n"
-
-
-# --- what is left when the tree is gone ---------------------------------------------------------------------
-
-
-def save_commits(repository: Path, bead: str, clone: SchoolClone) -> str:
-    """Bring into *clone* what was committed in the bead repository *repository*; the ref, or empty for nothing."""
-    SchoolClone.existing(clone.path)
-    scratch = clone.path / "scratch" / f"{bead}-commits"
-    files.remove_tree(scratch)
-    files.ensure_dir(scratch)
-    try:
-        tips = clone.git.text("for-each-ref", "--format=%(objectname)").split()
-        known = foreign.commits_among(clone.git, tips)
-        git = Git(clone.path, config=durable())
-        agent, notes = _agents_commits(clone, 0, repository, bead, list(dict.fromkeys(known)), scratch)
-        if notes:
-            _log.warning("leaf.commits_not_all_saved", bead=bead, notes=notes)
-        if agent:
-            _set_refs(clone, git, bead, {layout.agent_ref(bead): agent})
-    finally:
-        files.remove_tree(scratch)
-    return layout.agent_ref(bead) if clone.ref(layout.agent_ref(bead)) else ""

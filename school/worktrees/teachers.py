@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from school import settings as school_settings
-from school.contracts import TeacherRole, WorktreeRecord
+from school.contracts import WorktreeRecord
 from school.errors import GitError, MachineError, WorktreeError
 from school.settings import Settings
 from school.system import clock, files, log
 from school.system.git import Git
-from school.worktrees import layout
+from school.worktrees import layout, submodules
 from school.worktrees.clone import SchoolClone, clone_for
 from school.worktrees.leaves import CHECKOUT_TIMEOUT_S, checkout_workers
 
@@ -34,9 +34,10 @@ _log = log.get(__name__)
 class TeacherTrees:
     """The working trees of teacher *role*."""
 
-    def __init__(self, role: TeacherRole, settings: Settings | None = None) -> None:
+    def __init__(self, role: str, settings: Settings | None = None) -> None:
         self.role = role
         self.settings = settings or school_settings.current()
+        self._submodules_of: Path | None = None
 
     # --- making and removing ----------------------------------------------------------------------------
 
@@ -44,6 +45,8 @@ class TeacherTrees:
         """This teacher's tree for the repository of *bag*; one that is there stays as it is."""
         clone = clone_for(bag, settings=self.settings)
         repo_key = str(bag["repo_key"])
+        wanted = bool((bag.get("terms") or {}).get("submodules"))
+        self._submodules_of = Path(str(bag.get("repo") or "")) if wanted else None
         path = layout.teacher_path(self.settings, repo_key, self.role)
         if not self._stands(path, clone):
             with clone.lock():
@@ -136,6 +139,7 @@ class TeacherTrees:
         except (GitError, MachineError) as cause:
             wrong = str(cause)
         if not wrong:
+            self._populate(path, clone, commit)
             return
         _log.warning("teacher.worktree_remade", role=self.role, path=str(path), why=wrong)
         _empty(path, {".git", *(name.split("/")[0] for name in kept)})
@@ -144,6 +148,13 @@ class TeacherTrees:
         wrong = self._difference(path, clone, commit, kept)
         if wrong:
             raise WorktreeError(f"{path}: cannot be brought to {commit}: {wrong}")
+        self._populate(path, clone, commit)
+
+    def _populate(self, path: Path, clone: SchoolClone, commit: str) -> None:
+        """The submodules, for a bag whose terms ask for them; the next checkout empties their folders again."""
+        if self._submodules_of is not None:
+            scratch = clone.path / "scratch" / f"teacher_{self.role}"
+            submodules.populate(path, clone.git, commit, self._submodules_of, scratch)
 
     def _clone_of(self, path: Path) -> SchoolClone:
         expected = self.settings.worktrees_dir / path.parent.name / f"teacher-{self.role}"
