@@ -13,7 +13,7 @@ from school.settings import Settings
 from school.verification import survey
 from school.verification.environment import Prepared, SetupFailedError, kept_names, prepare
 from tests.support import write_tree
-from tests.verification.support import Case
+from tests.verification.support import Case, classes, unit
 
 # A set-up that is quick, and whose product is a real interpreter with its own site-packages.
 VENV = [sys.executable, "-m", "venv", "--without-pip", "--symlinks", ".venv"]
@@ -213,11 +213,68 @@ def test_which_folders_may_be_kept() -> None:
 
 
 def test_the_environment_is_reduced(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_AUTHOR_DATE", "now")
+    monkeypatch.setenv("GIT_TRACE2_PARENT_NAME", "x")
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     monkeypatch.setenv("SECRET_TOKEN", "x")
     done = teacher.prepare(HARMLESS)
-    assert not {"GIT_AUTHOR_DATE", "PYTHONPATH", "SECRET_TOKEN", "VIRTUAL_ENV"} & set(done.env)
+    assert not {"GIT_TRACE2_PARENT_NAME", "PYTHONPATH", "SECRET_TOKEN", "VIRTUAL_ENV"} & set(done.env)
     assert done.env["PYTHONDONTWRITEBYTECODE"] == "1"
     assert done.env["PATH"].endswith(str(Path(sys.executable).parent))
     assert list(Path(done.env["TMPDIR"]).iterdir()) == []
+
+
+# What a bead's own test leaves behind: every test of a later run would pass.
+EVIL = """
+import unittest
+unittest.TestCase.run = lambda self, result=None: (result.startTest(self), result.addSuccess(self), result.stopTest(self))
+"""
+LEAVES_IT = f"""
+import pathlib, sysconfig, unittest
+
+class T(unittest.TestCase):
+    def test_leaves(self):
+        site = pathlib.Path(sysconfig.get_path("purelib"))
+        assert ".venv" in str(site)
+        (site / "sitecustomize.py").write_text({EVIL!r})
+"""
+BAD: dict[str, str | None] = {"calc/core.py": "def add(a, b):\n    return a - b\n"}
+RUN = ["python", "-m", "unittest", "discover"]
+
+
+def test_a_sitecustomize_left_by_one_bead_helps_neither_it_nor_the_next(case: Case) -> None:
+    terms = {"setup": [VENV], "keep": [".venv"]}
+    assert classes(case.verification(HARMLESS, [RUN], **terms)) == {}
+    first = case.verification({**BAD, "tests/test_leaves.py": LEAVES_IT}, [RUN], **terms)
+    assert classes(first) == {"tests_broken": "HIGH"}
+    left = list((case.worktree / ".venv/lib").glob("python*/site-packages/sitecustomize.py"))
+    second = case.verification(BAD, [RUN], **terms)
+    assert classes(second) == {"tests_broken": "HIGH"}
+    assert second.receipts[-1].tests["passed"] == 1
+    assert not any(path.exists() for path in left)
+
+
+def test_a_change_that_breaks_its_own_set_up_is_a_finding(case: Case) -> None:
+    line = "import sys; print('needs x'); sys.exit('x' not in open('requirements.txt').read())"
+    case.base = case.commit({"requirements.txt": "x\n"}, "with requirements")
+    terms = {"setup": [[sys.executable, "-c", line]], "keep": ["made"]}
+    broken = case.verification({"requirements.txt": "y\n"}, **terms)
+    assert classes(broken) == {"setup_failed": "HIGH"}
+    assert "needs x" in broken.findings[0].citation
+    case.base = case.commit({"requirements.txt": "z\n"}, "broken at base")
+    neither = case.verification({"requirements.txt": "y\n"}, **terms)
+    assert neither.findings == []
+    assert "set-up failed at base" in neither.no_verdict
+
+
+def test_a_change_of_manifests_is_judged_in_its_own_environment(case: Case) -> None:
+    """The dependency that head declares is there at head, and only there."""
+    install = "import pathlib; n = open('requirements.txt').read().strip(); d = pathlib.Path('made'); d.mkdir(); (d / f'{n}.py').touch()"
+    case.base = case.commit({"requirements.txt": "old\n"}, "with requirements")
+    terms = {"setup": [[sys.executable, "-c", install]], "keep": ["made"]}
+    new = {
+        "requirements.txt": "new\n",
+        "tests/test_new.py": unit("test_new", "import new", "import sys; sys.path.insert(0, 'made')"),
+    }
+    assert classes(case.verification(new, **terms)) == {}
+    stale: dict[str, str | None] = {"tests/test_new.py": new["tests/test_new.py"]}
+    assert classes(case.verification(stale, **terms)) == {"new_tests_fail": "HIGH"}
