@@ -115,7 +115,10 @@ def sees_tree(bench: Bench, baselines: Baselines) -> Sight:
     try:
         kept = files.read_json(path)
         if kept is not None:
-            return Sight.model_validate(kept)
+            sight = Sight.model_validate(kept)
+            for receipt in sight.receipts:
+                receipt.cached = True
+            return sight
     except ValueError:
         path.unlink(missing_ok=True)
     sight = _look(bench, baselines)

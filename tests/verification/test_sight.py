@@ -111,6 +111,7 @@ def test_the_answer_is_kept_for_the_environment(case: Case) -> None:
     stamp = kept[0].stat().st_mtime_ns
     second = case.wrong_tree(GOOD, [["true"]])
     assert classes(second) == classes(first)
+    assert [r.cached for r in first.receipts + second.receipts] == [False, True]
     assert kept[0].stat().st_mtime_ns == stamp
 
 
