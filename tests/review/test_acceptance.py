@@ -230,3 +230,34 @@ def test_what_a_check_leaves_behind_is_swept(judged):
     """``one`` asserts that the tree is clean; this check leaves files, links and a folder without permissions."""
     script = "import os; os.makedirs('left/deep'); os.symlink('/etc', 'left/etc'); open('calc/core.py', 'w').close(); os.chmod('left/deep', 0)"
     judged.one("acceptance", {"calc/core.py": CLEAN}, acceptance=criteria([PY, "-c", script]))
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        ["sh", "-c", f"cd . && {PY} work/accept.py"],
+        [PY, "-c", "exec(open('work/accept.py').read())"],
+        ["env", "A=1", "timeout", "60", PY, "-B", "work/accept.py"],
+    ],
+)
+def test_an_edited_program_is_found_wherever_it_is_run_from(tmp_path, check):
+    judged = Judged(tmp_path / "j", CALC | {"work/accept.py": "raise SystemExit('not done')\n"})
+    result = judged.one("acceptance", {"work/accept.py": "raise SystemExit(0)\n"}, acceptance=criteria(check))
+    assert result.criteria["c1"] == "unmet"
+
+
+def test_an_edited_configuration_that_an_option_names(tmp_path):
+    judged = Judged(tmp_path / "j", CALC | {"lint/strict.toml": 'lint.select = ["F401"]\n'})
+    check = ["ruff", "check", "--no-cache", "--config", "lint/strict.toml", "calc/core.py"]
+    result = judged.one("acceptance", {"lint/strict.toml": "lint.select = []\n"}, acceptance=criteria(check))
+    assert result.criteria == {"c1": "unmet"}
+
+
+def test_a_script_that_the_makefile_runs(judged):
+    """``make check`` runs scripts/check.sh; the student lets it end well."""
+    edit = {
+        "calc/core.py": CORE.replace("left + right", "left - right"),
+        "scripts/check.sh": "#!/bin/sh\nexit 0\n",
+    }
+    result = judged.one("acceptance", edit, acceptance=criteria(["make", "check"]))
+    assert result.criteria == {"c1": "unmet"}

@@ -42,7 +42,6 @@ def test_another_syntax_tree(judged, edit, line):
 def test_trees_of_other_languages_are_not_judged(tmp_path):
     judged = Judged(tmp_path / "j", CALC | {"web/a.js": "let a = 1\n"})
     assert "web/a.js" in judged.one("preservation", {"web/a.js": "let a = 2\n"}, preserve=["ast"]).no_verdict
-    assert judged.one("preservation", {"web/a.js": "let a = 2\n"}, preserve=["api"]).no_verdict == ""
 
 
 def test_a_syntax_error_needs_no_preserve_to_be_found(judged):
@@ -161,3 +160,13 @@ def test_nothing_of_the_code_under_judgement_is_run(package, tmp_path):
     edit = {"pkg/core.py": f"open({str(mark)!r}, 'w').close()\n" + API["pkg/core.py"]}
     package.one("preservation", edit, preserve=["api", "ast"])
     assert not mark.exists()
+
+
+def test_an_interface_that_nobody_here_can_read(tmp_path):
+    judged = Judged(tmp_path / "j", API | {"web/a.ts": "export const a = 1\n", "run.sh": "true\n"})
+    result = judged.one(
+        "preservation", {"web/a.ts": "export const b = 1\n", "loose.py": None}, preserve=["api"]
+    )
+    assert "web/a.ts" in result.no_verdict
+    assert classes(result) == {"api_lost": "HIGH"}
+    assert judged.one("preservation", {"run.sh": "false\n"}, preserve=["api"]).no_verdict == ""

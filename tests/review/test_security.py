@@ -188,3 +188,12 @@ def test_unseen_characters():
     assert unseen("emoji 👩\u200d💻") == ("", False)
     assert mixed_names("p\u0430ypal = 1") == "p\u0430ypal"
     assert mixed_names("gr\u00f6\u00dfe \u03bd\u03b1\u03b9 \u0434\u0430") == ""
+
+
+def test_nothing_hides_behind_a_long_line_or_a_missing_suffix(judged):
+    long = {"calc/long.py": "x = '" + "a" * 120_000 + "'; import base64; exec(base64.b64decode('cHM='))\n"}
+    assert classes(judged.one("security", long)) == {"dangerous_code": "CRITICAL", "hidden_text": "HIGH"}
+    program = {"bin/tool": "#!/usr/bin/env python3\nimport os\nos.system(input())\n"}
+    assert classes(judged.one("security", program)) == {"dangerous_code": "HIGH"}
+    far = {"calc/far.py": "x = '" + " " * 6000 + f"'; KEY = '{AWS}'\n"}
+    assert ("secret", "CRITICAL") in classes(judged.one("security", far)).items()

@@ -213,7 +213,7 @@ def test_a_changed_expectation_in_a_file_that_allow_names_is_told(judged):
     }
     literal = judged.one("tampering", edit, verify=[PYTEST], allow=["tests/test_core.py", "calc/**"])
     assert classes(literal) == {"assertion_changed": "MEDIUM", "expectation_changed": "MEDIUM"}
-    assert [r.outcome for r in literal.receipts] == ["passed", "failed"]
+    assert [r.outcome for r in literal.receipts] == ["passed", "failed", "failed"]
     swept = judged.one("tampering", edit, verify=[PYTEST], allow=["tests/**", "calc/**"])
     assert classes(swept)["base_tests_fail"] == "HIGH"
 
@@ -275,3 +275,85 @@ def test_other_languages(tmp_path, name, before, after, kind):
     assert classes(judged.one("tampering", {name: after}, allow=["**/*.test.js", "*_test.go", "src/**"])) == {
         kind: "HIGH"
     }
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"tests/core_disabled.py": TESTS, "tests/test_core.py": None},
+        {
+            "tests/test_core.py": TESTS.replace(
+                "\n\ndef test_parse():\n    ", "\n\ndef off():\n  def test_parse():\n    "
+            )
+        },
+        {
+            "tests/test_core.py": TESTS.replace(
+                "def test_parse():\n    ", "class Helper:\n  def test_parse(self):\n    "
+            )
+        },
+    ],
+)
+def test_a_test_that_moves_where_no_runner_looks_is_gone(judged, edit):
+    assert classes(judged.one("tampering", edit, **ANY))["test_deleted"] == "HIGH"
+
+
+def test_a_test_module_that_repairs_the_product_when_it_is_loaded(judged):
+    for text in (
+        "import calc\n\ncalc.add = lambda a, b: a + b\n",
+        "from calc import core\n\nsetattr(core, 'add', max)\n",
+    ):
+        result = judged.one("tampering", {"tests/test_aaa.py": text}, **ANY)
+        assert classes(result) == {"result_from_outside": "HIGH"}
+    inside = "import calc\n\n\ndef test_a(monkeypatch):\n    monkeypatch.setattr(calc, 'add', max)\n    calc.x = 1\n    assert calc.add(1, 2) == 2\n"
+    assert judged.one("tampering", {"tests/test_aaa.py": inside}, **ANY).findings == []
+
+
+def test_what_tests_may_well_do(judged):
+    text = (
+        "import unittest\n\nimport pytest\n\nunittest.TestCase.maxDiff = None\n\n\ndef leave():\n    raise SystemExit(2)\n\n\n"
+        "def test_leave():\n    with pytest.raises(SystemExit):\n        leave()\n"
+    )
+    assert objections(judged.one("tampering", {"tests/test_exit.py": text}, **ANY)) == []
+
+
+def test_a_helper_that_no_longer_asserts(tmp_path):
+    helper = "def assert_close(a, b):\n    if abs(a - b) > 1e-9:\n        raise AssertionError(f'{a} is not {b}')\n"
+    judged = Judged(tmp_path / "j", CALC | {"calc/testing.py": helper})
+    weak = "def assert_close(a, b):\n    if abs(a - b) > 1e-9:\n        return\n"
+    assert classes(judged.one("tampering", {"calc/testing.py": weak})) == {"test_weakened": "HIGH"}
+    same = helper.replace("1e-9", "TOLERANCE").replace("def ", "TOLERANCE = 1e-9\n\n\ndef ")
+    assert judged.one("tampering", {"calc/testing.py": same}).findings == []
+
+
+def test_examples_in_docstrings_are_told(tmp_path):
+    source = 'def twice(x):\n    """Double.\n\n    >>> twice(2)\n    4\n    """\n    return 2 * x\n'
+    judged = Judged(tmp_path / "j", CALC | {"calc/twice.py": source})
+    assert classes(judged.one("tampering", {"calc/twice.py": source.replace("4\n", "5\n")})) == {
+        "example_changed": "MEDIUM"
+    }
+    moved = {"calc/twice.py": None, "calc/double.py": source}
+    assert judged.one("tampering", moved).findings == []
+
+
+def test_a_new_target_or_script_is_welcome_where_allow_names_the_file(judged):
+    criterion = [{"id": "a", "text": "passes", "check": ["make", "check"]}]
+    more = CALC["Makefile"] + "\ndocs:\n\techo docs\n"
+    assert judged.one("tampering", {"Makefile": more}, acceptance=criterion, **ANY).findings == []
+    for trick in ("SHELL := /bin/true\n", ".SHELLFLAGS = -c true\n", "MAKEFLAGS += -i\n"):
+        edit = {"Makefile": trick + CALC["Makefile"]}
+        assert classes(judged.one("tampering", edit, acceptance=criterion, **ANY)) == {
+            "check_settings": "HIGH"
+        }
+
+
+def test_a_test_that_fails_now_and_then_is_not_blamed(tmp_path):
+    """It fails at every second run: what counts is what fails twice."""
+    flaky = (
+        "import pathlib\n\n\ndef test_flaky():\n    mark = pathlib.Path(__import__('os').environ['HOME'], 'runs')\n"
+        "    runs = int(mark.read_text()) if mark.exists() else 0\n    mark.write_text(str(runs + 1))\n    assert runs % 2 == 0\n"
+    )
+    judged = Judged(tmp_path / "j", CALC | {"tests/test_flaky.py": flaky})
+    edit = {"tests/test_core.py": TESTS + "\n\ndef test_more():\n    assert add(1, 1) == 2\n"}
+    result = judged.one("tampering", edit, verify=[PYTEST], **ANY)
+    assert [r.outcome for r in result.receipts] == ["passed", "failed", "passed"]
+    assert result.findings == []

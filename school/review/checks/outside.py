@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,8 @@ _RUN_METHODS: Final = words(
     "run __call__ debug _callTestMethod _callSetUp defaultTestResult countTestCases addFailure addError"
     " startTest stopTest wasSuccessful addSubTest"
 )
+# Of a TestCase: how much of a difference is shown, not whether there is one.
+_HARMLESS_SETTINGS: Final = words("maxDiff longMessage")
 _QUIET_HOOKS: Final = words(
     "pytest_addoption pytest_report_header pytest_terminal_summary pytest_assertrepr_compare pytest_make_parametrize_id"
     " pytest_addhooks"
@@ -71,6 +74,7 @@ def _aliases(tree: ast.Module) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {a.asname: a.name for a in node.names if a.asname}
+            names |= {(top := a.name.partition(".")[0]): top for a in node.names if not a.asname}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
     return names
@@ -89,7 +93,7 @@ class _Scan:
             elif isinstance(node, ast.Raise):
                 yield from self._raise(node, in_function=id(node) in inside)
             elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete)):
-                yield from self._assign(node)
+                yield from self._assign(node, in_function=id(node) in inside)
             elif isinstance(node, ast.ClassDef):
                 yield from self._class(node)
             elif isinstance(node, _FUNCTION):
@@ -128,8 +132,18 @@ class _Scan:
                 "ends_process", name, node, "HIGH", f"{name} replaces the process when the file is loaded"
             )
         elif name in _EXITS and (judged or not in_function):
-            where = "in test code" if judged else "when the file is loaded"
-            yield self._found("ends_process", name, node, "HIGH", f"{name} is called {where}")
+            where = "in test code" if in_function else "when the file is loaded"
+            mild = in_function and name != "pytest.exit" and not self.path.endswith("conftest.py")
+            severity: Severity = "MEDIUM" if mild else "HIGH"
+            yield self._found("ends_process", name, node, severity, f"{name} is called {where}")
+        elif (
+            name in {"setattr", "delattr"}
+            and node.args
+            and not in_function
+            and self._of_product(node.args[0])
+        ):
+            what = f"{self._name(node.args[0])} is changed when the file is loaded, for every other test too"
+            yield self._found("patched_product", self._name(node.args[0]), node, "HIGH", what)
         elif name in {"setattr", "delattr"} and node.args and self._of_runner(node.args[0]):
             yield self._found(
                 "patched_runner", name + self._name(node.args[0]), node, "HIGH", "it changes the test runner"
@@ -153,19 +167,32 @@ class _Scan:
         name = self._name(raised) if raised is not None else ""
         judged = is_test(self.path) or posixpath.basename(self.path) == "conftest.py"
         if name in {"SystemExit", "KeyboardInterrupt", "GeneratorExit"} and (judged or not in_function):
-            yield self._found(
-                "ends_process", name, node, "HIGH", f"{name} is raised where tests are loaded or run"
-            )
+            severity: Severity = "MEDIUM" if in_function and not self.path.endswith("conftest.py") else "HIGH"
+            what = f"{name} is raised where tests are loaded or run"
+            yield self._found("ends_process", name, node, severity, what)
 
     def _of_runner(self, node: ast.expr) -> bool:
         return self._name(node).partition(".")[0] in _RUNNERS
 
+    def _of_product(self, node: ast.expr) -> bool:
+        """In test code: whether this is a module that was imported, and none of Python's own or of a runner."""
+        root = self._name(node).partition(".")[0]
+        known = {name.partition(".")[0] for name in self.names.values()}
+        judged = is_test(self.path) or posixpath.basename(self.path) == "conftest.py"
+        return judged and root in known and root not in sys.stdlib_module_names | _RUNNERS
+
     def _assign(
-        self, node: ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete
+        self, node: ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete, *, in_function: bool
     ) -> Iterator[Interference]:
         targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [node.target]
         for target in targets:
-            if isinstance(target, ast.Attribute) and self._of_runner(target.value):
+            if isinstance(target, ast.Attribute) and target.attr in _HARMLESS_SETTINGS:
+                continue
+            if isinstance(target, ast.Attribute) and not in_function and self._of_product(target.value):
+                name = self._name(target)
+                what = f"{name} is replaced when the file is loaded, for every other test too"
+                yield self._found("patched_product", name, node, "HIGH", what)
+            elif isinstance(target, ast.Attribute) and self._of_runner(target.value):
                 name = self._name(target)
                 yield self._found("patched_runner", name, node, "HIGH", f"{name} is replaced")
             elif isinstance(target, ast.Subscript) and self._name(target.value) == "sys.modules":

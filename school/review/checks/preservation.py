@@ -25,6 +25,26 @@ from school.review.checks.ruff import run_ruff
 from school.review.checks.work import LINK, Findings, Touched, Work
 
 _PYTHON: Final = (".py", ".pyi", ".pyw")
+# Scripts and queries have none; these have, and it is not read here.
+_OTHER_INTERFACES: Final = (
+    *(
+        ".js",
+        ".mjs",
+        ".cjs",
+        ".jsx",
+        ".ts",
+        ".tsx",
+        ".mts",
+        ".cts",
+        ".go",
+        ".rs",
+        ".java",
+        ".kt",
+        ".scala",
+        ".rb",
+    ),
+    *(".php", ".c", ".h", ".cc", ".cpp", ".hh", ".hpp", ".cs", ".swift", ".dart", ".ex", ".pyx", ".pxd"),
+)
 _BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
@@ -42,7 +62,9 @@ class Preservation:
         if "ast" in preserve:
             result.no_verdict = _trees(findings, work, broken)
         if "api" in preserve:
-            result.no_verdict = result.no_verdict or lost_api(findings, context, work, broken)
+            unknown = _other_interfaces(work)
+            unread = lost_api(findings, context, work, broken)
+            result.no_verdict = result.no_verdict or unknown or unread
         result.findings = findings.done()
         return result
 
@@ -126,6 +148,14 @@ def _trees(findings: Findings, work: Work, broken: set[str]) -> str:
             continue
         _compare(findings, file.path, left, right)
     return f"syntax trees of {', '.join(unknown[:5])} cannot be compared here" if unknown else ""
+
+
+def _other_interfaces(work: Work) -> str:
+    """Changed sources that have a public interface which nobody here can read."""
+    changed = [
+        f.path for f in work.files if not f.new and is_source(f.path) and f.path.endswith(_OTHER_INTERFACES)
+    ]
+    return f"the public interface of {', '.join(changed[:5])} cannot be compared here" if changed else ""
 
 
 def _compare(findings: Findings, path: str, left: ast.Module, right: ast.Module) -> None:

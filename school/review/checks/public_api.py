@@ -17,7 +17,7 @@ import io
 import logging
 import posixpath
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -68,7 +68,7 @@ def lost_api(findings: Findings, context: CheckContext, work: Work, broken: set[
     return ""
 
 
-def _root(path: str, tree: dict[str, tuple[str, str]]) -> str:
+def _root(path: str, tree: Mapping[str, tuple[str, str]]) -> str:
     """The top-level package (a folder) or module (a file) that *path* belongs to; '' if it is nobody's interface."""
     parts = path.split("/")
     if any(part.lower() in _ASIDE for part in parts[:-1]) or is_guarded(path):
@@ -81,7 +81,7 @@ def _root(path: str, tree: dict[str, tuple[str, str]]) -> str:
     return path if posixpath.dirname(path) in ("", "src", "lib", "python") else ""
 
 
-def _write(work: Work, tree: dict[str, tuple[str, str]], roots: list[str], folder: Path) -> None:
+def _write(work: Work, tree: Mapping[str, tuple[str, str]], roots: list[str], folder: Path) -> None:
     """The Python files of *roots* as plain files; links are left out."""
     wanted = {
         path: oid

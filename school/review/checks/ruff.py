@@ -42,7 +42,7 @@ def run_ruff(scratch: Path, texts: Mapping[str, str], *options: str) -> list[Row
         names: dict[str, str] = {}
         for number, (path, text) in enumerate(texts.items()):
             # Not the path itself: it came from whoever is judged, and could be anything.
-            target = folder / f"f{number}{Path(path).suffix.lower() or '.py'}"
+            target = folder / f"f{number}{'.pyi' if path.endswith('.pyi') else '.py'}"
             target.write_bytes(text.encode("utf-8", "surrogateescape"))
             names[str(target)] = path
         (folder / _CANARY).write_text("def (\n")

@@ -64,9 +64,10 @@ def judging_scripts(context: CheckContext, work: Work) -> dict[str, str]:
     existing = [file.path for file in work.files if not file.new]
     found: dict[str, str] = {}
     for argv in commands_of(context):
-        script = commands.program(argv)
-        if script in existing and (commands.judge_like(script) or not is_source(script)):
-            found[script] = " ".join(argv)[:120]
+        for script in commands.programs(argv, existing):
+            if commands.judge_like(script) or not is_source(script):
+                found[script] = " ".join(argv)[:120]
+        found |= {path: " ".join(argv)[:120] for path in commands.configured_by(argv) if path in existing}
     suspects = [p for p in existing if p not in found and commands.judge_like(p) and not is_guarded(p)]
     if suspects:
         for path, text in _build_files(work).items():

@@ -38,13 +38,18 @@ _PLACEHOLDER: Final = re.compile(
     re.IGNORECASE,
 )
 LINE_CHARS_MAX: Final = 4000
+OVERLAP_CHARS: Final = 400
 
 
 def secrets_in(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, bool]]:
     """(line number, kind, whether its very form proves it) of each secret; a keyword's value is only a guess."""
-    suspicious = [
-        (number, line[:LINE_CHARS_MAX]) for number, line in lines if _SUSPICIOUS.search(line[:LINE_CHARS_MAX])
-    ]
+    step = LINE_CHARS_MAX - OVERLAP_CHARS
+    parts = (
+        (number, line[start : start + LINE_CHARS_MAX])
+        for number, line in lines
+        for start in range(0, len(line), step)
+    )
+    suspicious = [(number, part) for number, part in parts if _SUSPICIOUS.search(part)]
     if not suspicious:
         return
     from detect_secrets.core.scan import scan_line

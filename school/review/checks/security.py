@@ -104,7 +104,11 @@ _DANGERS: Final[tuple[tuple[str, Severity, re.Pattern[str]], ...]] = (
         ),
     ),
 )
+_PROGRAM: Final = "100755"
 _LONG_LINE_CHARS: Final = 5000
+_UNREADABLE_CHARS: Final = 100_000
+_WINDOW_CHARS: Final = 4000
+_OVERLAP_CHARS: Final = 400
 _LOCKS: Final = re.compile(
     r"(?:^|/)(?:[\w.-]*lock(?:\.\w+)?|[\w.-]+\.lock|go\.sum|npm-shrinkwrap\.json|[\w.-]+\.svg|[\w.-]+\.ipynb)$",
     re.IGNORECASE,
@@ -169,7 +173,7 @@ def _content(findings: Findings, work: Work, file: Touched, news: News) -> None:
         )
         return
     added = [(number, line) for number, line in work.added.get(file.path, ()) if news(line)]
-    prose = is_prose(file.path) or not (is_source(file.path) or is_guarded(file.path))
+    prose = not (_is_code(work, file) or is_guarded(file.path))
     for number, line in added:
         at = f"{file.path}:{number}"
         _characters(findings, file, line, at, prose=prose)
@@ -179,10 +183,16 @@ def _content(findings: Findings, work: Work, file: Touched, news: News) -> None:
         _secrets(findings, file, added, prose=prose)
 
 
+def _is_code(work: Work, file: Touched) -> bool:
+    """A source by its name, or a program by its first line or its mode."""
+    program = file.new_mode == _PROGRAM or (work.after(file) or "").startswith("#!")
+    return is_source(file.path) or (program and not is_prose(file.path))
+
+
 def _characters(findings: Findings, file: Touched, line: str, at: str, *, prose: bool) -> None:
     what, bad = unseen(line, prose=prose)
+    severity: Severity = "HIGH" if bad else "MEDIUM"
     if what and not (file.new and line.startswith("\ufeff") and at.endswith(":1")):
-        severity: Severity = "HIGH" if bad else "MEDIUM"
         findings.add(
             severity,
             "hidden_text",
@@ -200,8 +210,9 @@ def _characters(findings: Findings, file: Touched, line: str, at: str, *, prose:
             "Spell it with one alphabet.",
         )
     if len(line) > _LONG_LINE_CHARS and is_source(file.path):
+        severity = "HIGH" if len(line) > _UNREADABLE_CHARS else "MEDIUM"
         findings.add(
-            "MEDIUM", "hidden_text", f"An added line is {len(line)} characters long.", at, "Break it up."
+            severity, "hidden_text", f"An added line is {len(line)} characters long.", at, "Break it up."
         )
 
 
@@ -211,7 +222,7 @@ def _code(line: str) -> str:
 
 
 def _steering(findings: Findings, file: Touched, line: str, at: str) -> None:
-    found = steering(line[:_LONG_LINE_CHARS])
+    found = max((steering(part) for part in _windows(line)), key=("", "weak", "strong").index)
     if not found:
         return
     strong = found == "strong" and not is_test(file.path)
@@ -224,16 +235,21 @@ def _steering(findings: Findings, file: Touched, line: str, at: str) -> None:
     )
 
 
+def _windows(line: str) -> list[str]:
+    """A line in overlapping pieces, so that a long one hides nothing and costs no more than its length."""
+    if len(line) <= _WINDOW_CHARS:
+        return [line]
+    step = _WINDOW_CHARS - _OVERLAP_CHARS
+    return [line[start : start + _WINDOW_CHARS] for start in range(0, len(line), step)]
+
+
 def _danger(findings: Findings, file: Touched, line: str, at: str, *, prose: bool) -> None:
     for what, severity, pattern in _DANGERS:
-        if pattern.search(line[:_LONG_LINE_CHARS]):
-            if what == "runs text as code" and (file.path.endswith((".py", ".pyi")) or prose):
-                continue
-            weight: Severity = (
-                "MEDIUM" if prose or (is_test(file.path) and severity != "CRITICAL") else severity
-            )
-            if is_guarded(file.path) not in ("", "test"):
-                weight = severity
+        # What runs text as code in Python is ruff's to say, which knows a method named eval from the real one.
+        if what == "runs text as code" and (file.path.endswith((".py", ".pyi")) or prose):
+            continue
+        if any(pattern.search(part) for part in _windows(line)):
+            weight = _weight(file, severity, prose=prose)
             findings.add(
                 weight,
                 "dangerous_code",
@@ -241,6 +257,15 @@ def _danger(findings: Findings, file: Touched, line: str, at: str, *, prose: boo
                 at,
                 "Do it without that.",
             )
+
+
+def _weight(file: Touched, severity: Severity, *, prose: bool) -> Severity:
+    """How bad a danger is where it stands: in prose it is an advice, in a test or in data it is not yet run."""
+    if is_prose(file.path) or (is_test(file.path) and severity != "CRITICAL"):
+        return "MEDIUM"
+    if prose:
+        return "HIGH" if severity == "CRITICAL" else "MEDIUM"
+    return severity
 
 
 def _secrets(findings: Findings, file: Touched, added: list[tuple[int, str]], *, prose: bool) -> None:
@@ -264,15 +289,11 @@ def _secrets(findings: Findings, file: Touched, added: list[tuple[int, str]], *,
 def _dangers_in_python(findings: Findings, context: CheckContext, work: Work, news: News) -> None:
     """What ruff says of head and did not say as often of base, on lines that are new."""
     python = [
-        f
-        for f in work.files
-        if f.path.endswith((".py", ".pyi")) and f.new_mode[:3] == "100" and not is_test(f.path)
+        f for f in work.files if _is_python(work, f) and f.new_mode[:3] == "100" and not is_test(f.path)
     ]
     after = {f.path: work.after(f) or "" for f in python}
     before = {
-        f.path: work.before(f) or ""
-        for f in work.files
-        if f.path.endswith((".py", ".pyi")) and f.old_mode[:3] == "100"
+        f.path: work.before(f) or "" for f in work.files if _is_python(work, f) and f.old_mode[:3] == "100"
     }
     found = list(_rows(context, after))
     surplus = Counter((row["code"], _line(after, row)) for row in found)
@@ -284,6 +305,12 @@ def _dangers_in_python(findings: Findings, context: CheckContext, work: Work, ne
         if surplus[key] > 0 and any(n in span and news(text) for n, text in work.added.get(row["path"], ())):
             surplus[key] -= 1
             _python(findings, row, task)
+
+
+def _is_python(work: Work, file: Touched) -> bool:
+    """By its name, or by the first line of a program without a suffix."""
+    first = (work.after(file) or work.before(file) or "").partition("\n")[0]
+    return file.path.endswith((".py", ".pyi", ".pyw")) or (first.startswith("#!") and "python" in first)
 
 
 def _rows(context: CheckContext, texts: dict[str, str]) -> Iterator[Row]:

@@ -13,31 +13,22 @@ from __future__ import annotations
 
 import posixpath
 import re
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
 from school.contracts import CheckContext, CheckResult, Receipt
-from school.guarded import BUILD, STARTUP, TEST, TEST_CONFIG, TOOL_CONFIG, is_guarded, is_test, named, words
+from school.guarded import BUILD, STARTUP, TEST, TEST_CONFIG, TOOL_CONFIG, is_guarded, is_test, named
 from school.review.checks import commands
 from school.review.checks.outside import interferences, quiet_conftest
 from school.review.checks.scope import allow_of, commands_of, judging_scripts
 from school.review.checks.seams import OpenBench, detail_of, tests_by_name, was_cancelled
-from school.review.checks.settings_compared import changed_settings
+from school.review.checks.settings_compared import Setting, changed_settings
 from school.review.checks.standing import Standing
+from school.review.checks.substitutes import loaded_instead
 from school.review.checks.suppressed import suppressed
-from school.review.checks.tests_compared import TestFile, TestUnit, other_tests, python_tests
-from school.review.checks.work import LINK, SUBMODULE, Findings, Touched, Work, list_tree
-
-# A module of such a name beside the tests or in the root is taken for the real one by `python -m`.
-_RUNNER_MODULES: Final = words(
-    "pytest _pytest pluggy iniconfig packaging unittest coverage tox nox nose nose2 hypothesis xdist pytest_timeout"
-    " ruff mypy flake8 pylint codespell_lib doctest mock freezegun py"
-)
-_STDLIB: Final = sys.stdlib_module_names - {"test", "this", "antigravity", "__main__"}
-_COMPILED: Final = re.compile(r"\.(?:so|pyd|dll|dylib|pyc|pyo)$", re.IGNORECASE)
-_PYC_FLAGS: Final = slice(4, 8)
+from school.review.checks.tests_compared import TestFile, TestUnit, examples, other_tests, python_tests
+from school.review.checks.work import LINK, Findings, Touched, Work
 
 
 @dataclass(slots=True)
@@ -53,8 +44,9 @@ class Tampering:
         for file in work.files:
             _outside(findings, work, file)
             _settings(findings, context, work, file)
-            _loaded_instead(findings, work, file)
+            loaded_instead(findings, work, file)
         suppressed(findings, context, work)
+        _examples(findings, work)
         result = CheckResult(self.name, self.lens)
         self._old_tests_on_new_code(findings, context, work, result)
         result.findings = findings.done()
@@ -93,7 +85,12 @@ class Tampering:
             base = stand.run(argv, timeout_s=limit_s, check=f"{self.name}: at base")
             stand.at("head", base=restore, drop=drop)
             limit_s = max(limit_s, 10 * base.duration_s)
-            return [base, stand.run(argv, timeout_s=limit_s, check=f"{self.name}: base's tests at head")]
+            runs = [base, stand.run(argv, timeout_s=limit_s, check=f"{self.name}: base's tests at head")]
+            if runs[1].outcome != "passed" and not was_cancelled(runs[1]):
+                # A test that fails now and then is nobody's tampering: only what fails twice counts.
+                stand.at("head", base=restore, drop=drop)
+                runs.append(stand.run(argv, timeout_s=limit_s, check=f"{self.name}: base's tests again"))
+            return runs
 
 
 def _decides(path: str) -> bool:
@@ -101,21 +98,22 @@ def _decides(path: str) -> bool:
 
 
 def _runs(verify: list[list[str]], path: str) -> bool:
-    return any(commands.program(argv) == path for argv in verify)
+    return any(path in commands.programs(argv, [path]) for argv in verify)
 
 
 def _judge_old_tests(
     findings: Findings, context: CheckContext, argv: list[str], receipts: list[Receipt], restored: list[str]
 ) -> None:
-    base, head = receipts
+    base, *runs = receipts
+    head = runs[-1]
     if head.outcome == "passed" or (base.outcome in ("failed", "no_tests") and tests_by_name(base) is None):
         return
     before, after = tests_by_name(base), tests_by_name(head)
     broken = []
     if before is not None and after is not None:
-        broken = sorted(
-            t for t, outcome in before.items() if outcome == "passed" and after.get(t) != "passed"
-        )
+        sides = [side for run in runs if (side := tests_by_name(run)) is not None]
+        good = [t for t, outcome in before.items() if outcome == "passed"]
+        broken = sorted(t for t in good if all(side.get(t) != "passed" for side in sides))
         if not broken:
             return
     by_name = bool(restored) and all(path in allow_of(context) for path in restored)
@@ -159,7 +157,9 @@ def _tests(findings: Findings, context: CheckContext, work: Work) -> None:
 def _holds_tests(work: Work, file: Touched) -> bool:
     """Tests inside a source file, such as Rust's ``#[cfg(test)]`` or a TestCase at the end of a module."""
     text = work.before(file) or ""
-    return bool(re.search(r"#\[cfg\(test\)\]|class \w+\([\w.]*TestCase\)", text, re.MULTILINE))
+    return bool(
+        re.search(r"#\[cfg\(test\)\]|class \w+\([\w.]*TestCase\)|def assert\w*\(", text, re.MULTILINE)
+    )
 
 
 def _read(path: str, text: str | None) -> TestFile | None:
@@ -167,7 +167,9 @@ def _read(path: str, text: str | None) -> TestFile | None:
     if found is None or is_test(path):
         return found
     # In a source, `def test_connection()` is a function like any other; a method of a TestCase is a test.
-    return TestFile({name: unit for name, unit in found.units.items() if "." in name}, 0, 0)
+    # So is a helper by which tests assert, wherever it lies.
+    kept = {n: u for n, u in found.units.items() if "." in n or u.short.startswith("assert")}
+    return TestFile(kept, 0, 0)
 
 
 def _arrivals(before: dict[str, TestFile | None], after: dict[str, TestFile | None]) -> list[TestUnit]:
@@ -176,8 +178,15 @@ def _arrivals(before: dict[str, TestFile | None], after: dict[str, TestFile | No
     for path, file in after.items():
         old = before.get(path)
         known = old.units if old else {}
-        found += [unit for name, unit in (file.units if file else {}).items() if name not in known]
+        fresh = [unit for name, unit in (file.units if file else {}).items() if name not in known]
+        found += [unit for unit in fresh if unit.collected and (_collected(path) or not is_test(path))]
     return found
+
+
+def _collected(path: str) -> bool:
+    """Whether the runners take a file of this name for one that holds tests."""
+    name = posixpath.basename(path)
+    return name.startswith("test") or name.endswith(("_test.py", "_tests.py", "tests.py"))
 
 
 def _units(
@@ -260,6 +269,21 @@ def _other_language(findings: Findings, work: Work, file: Touched) -> None:
         findings.add("HIGH", "test_weakened", what, file.path)
 
 
+def _examples(findings: Findings, work: Work) -> None:
+    """Examples in docstrings that went, or now promise something else; told only: they lie within the work itself."""
+    python = [file for file in work.files if file.path.endswith(".py")]
+    before, after = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for file in python:
+        before += examples(work.before(file) or "")
+        after += examples(work.after(file) or "")
+    still = {source for source, _ in after}
+    for source, want in before - after:
+        what = "promises another result" if source in still else "is gone"
+        findings.add(
+            "MEDIUM", "example_changed", f"The example {source[:100]!r}, which gave {want[:60]!r}, {what}."
+        )
+
+
 # --- results from outside ---------------------------------------------------------------------------------
 
 
@@ -303,6 +327,8 @@ def _settings(findings: Findings, context: CheckContext, work: Work, file: Touch
     for setting in changed_settings(file.path, work.before(file), work.after(file)):
         if setting.tool not in _DECIDING and setting.tool not in used:
             continue
+        if _harmless_addition(setting, commands_of(context)):
+            continue
         findings.add(
             "HIGH",
             "check_settings",
@@ -318,55 +344,10 @@ _DECIDING: Final = frozenset(
 )
 
 
-def _loaded_instead(findings: Findings, work: Work, file: Touched) -> None:
-    """New files that Python or a test runner loads by itself, or in place of something else."""
-    if not file.new or file.new_mode == SUBMODULE:
-        return
-    if _COMPILED.search(file.path):
-        _compiled(findings, work, file)
-        return
-    head, _, name = file.path.rpartition("/")
-    module = posixpath.basename(head) if name == "__init__.py" else name.removesuffix(".py")
-    folder = posixpath.dirname(head) if name == "__init__.py" else head
-    shadows = name.endswith(".py") and module in _RUNNER_MODULES | _STDLIB and _on_path(work, folder)
-    if shadows:
-        findings.add(
-            "HIGH",
-            "shadows_module",
-            f"{file.path} is found in place of the real module {module} by whatever runs the tests.",
-            file.path,
-            "Choose a name that no module of Python or of a test tool has.",
-        )
-    if is_guarded(file.path) == STARTUP:
-        findings.add(
-            "HIGH", "result_from_outside", f"{file.path} is loaded by itself, before any test.", file.path
-        )
-
-
-def _on_path(work: Work, folder: str) -> bool:
-    """Whether modules directly in *folder* are found as top-level ones: the root, src, or a folder of loose tests."""
-    if folder in ("", "src", "lib"):
-        return True
-    return is_test(f"{folder}/x") and f"{folder}/__init__.py" not in list_tree(work.git, work.head, folder)
-
-
-def _compiled(findings: Findings, work: Work, file: Touched) -> None:
-    """A ``.pyc`` that Python believes without looking at its source, or a native module beside a source."""
-    raw = work.blobs.get(file.new_oid, b"")
-    cached = "/__pycache__/" in f"/{file.path}" and file.path.lower().endswith(".pyc")
-    if cached and raw[_PYC_FLAGS] == b"\0\0\0\0":
-        findings.add(
-            "MEDIUM",
-            "compiled_file",
-            f"{file.path} is a left-over of running Python.",
-            file.path,
-            "Take it out of the change.",
-        )
-        return
-    findings.add(
-        "CRITICAL" if cached else "HIGH",
-        "compiled_file",
-        f"{file.path} is compiled code, which is loaded in place of a source and cannot be read here.",
-        file.path,
-        "Deliver sources only.",
-    )
+def _harmless_addition(setting: Setting, judging: list[list[str]]) -> bool:
+    """A target or script that is new and that nobody who judges calls by name."""
+    if setting.before or any(setting.key in argv for argv in judging):
+        return False
+    if setting.tool == "make":
+        return re.match(r"[A-Za-z][\w-]*\s*:(?!=)", setting.after) is not None
+    return setting.tool == "scripts" and not setting.key.startswith(("pre", "post", "test"))

@@ -13,7 +13,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from school.guarded import words
@@ -39,6 +39,7 @@ class TestUnit:
     asserts: int
     skips: int
     asserted: frozenset[str]
+    collected: bool = True
 
     @property
     def short(self) -> str:
@@ -69,9 +70,17 @@ def python_tests(text: str) -> TestFile | None:
 def _units(node: ast.Module | ast.ClassDef, prefix: str, inherited: int) -> Iterator[TestUnit]:
     for child in _statements(node.body):
         if isinstance(child, ast.ClassDef):
-            yield from _units(child, f"{prefix}{child.name}.", inherited + _marks(child))
-        elif isinstance(child, _FUNCTION) and child.name.startswith(("test", "check_", "should_")):
+            units = _units(child, f"{prefix}{child.name}.", inherited + _marks(child))
+            found = _looks_collected(child)
+            yield from (unit if found else replace(unit, collected=False) for unit in units)
+        elif isinstance(child, _FUNCTION) and child.name.startswith(("test", "check_", "should_", "assert")):
             yield _unit(child, prefix, inherited)
+
+
+def _looks_collected(node: ast.ClassDef) -> bool:
+    """Whether a runner takes this class for a collection of tests: by its name, or by that of a base."""
+    bases = [ast.unparse(base) for base in node.bases]
+    return node.name.startswith("Test") or any("Test" in base or "Case" in base for base in bases)
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -235,7 +244,7 @@ def _inner_bodies(statement: ast.stmt) -> list[list[ast.stmt]]:
 
 def _asserts_of(statement: ast.stmt) -> Iterator[ast.AST]:
     """Assertions in the statement's own expressions, not in the blocks below it."""
-    if isinstance(statement, ast.Assert):
+    if isinstance(statement, ast.Assert) or (isinstance(statement, ast.Raise) and _is_failure(statement)):
         yield statement
         return
     below = {id(inner) for body in _inner_bodies(statement) for inner in body}
@@ -246,6 +255,10 @@ def _asserts_of(statement: ast.stmt) -> Iterator[ast.AST]:
             yield node
             continue
         queue += [child for child in ast.iter_child_nodes(node) if id(child) not in below]
+
+
+def _is_failure(statement: ast.Raise) -> bool:
+    return statement.exc is not None and "AssertionError" in ast.unparse(statement.exc)
 
 
 def _is_assert(node: ast.AST) -> bool:
@@ -303,6 +316,19 @@ def _never(test: ast.expr) -> bool:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return any(map(_never, test.values))
     return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and _always(test.operand)
+
+
+def examples(text: str) -> Counter[tuple[str, str]]:
+    """The doctest examples in the docstrings of *text*: (source, what it must print)."""
+    import doctest
+
+    try:
+        tree = ast.parse(text)
+        documented = [n for n in ast.walk(tree) if isinstance(n, (ast.Module, ast.ClassDef, *_FUNCTION))]
+        found = [doctest.DocTestParser().get_examples(ast.get_docstring(node) or "") for node in documented]
+    except (SyntaxError, ValueError, RecursionError):
+        return Counter()
+    return Counter((example.source.strip(), example.want.strip()) for some in found for example in some)
 
 
 # --- other languages --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from school.changes import Change
@@ -191,16 +192,22 @@ def _read_batch(git: Git, oids: list[str]) -> dict[str, bytes]:
     return found
 
 
-def list_tree(git: Git, commit: str, *under: str) -> dict[str, tuple[str, str]]:
-    """Every file of *commit* (below *under*): path to (mode, object name)."""
-    out = git.run("ls-tree", "-r", "-z", "--full-tree", commit, "--", *under).stdout
+def list_tree(git: Git, commit: str) -> Mapping[str, tuple[str, str]]:
+    """Every file of *commit*: path to (mode, object name)."""
+    assert git.git_dir is not None
+    return _tree(git.git_dir, commit)
+
+
+@lru_cache(maxsize=8)
+def _tree(git_dir: Path, commit: str) -> Mapping[str, tuple[str, str]]:
+    out = Git(git_dir).run("ls-tree", "-r", "-z", "--full-tree", commit).stdout
     files: dict[str, tuple[str, str]] = {}
     for row in out.split(b"\0"):
         if row:
             meta, _, path = row.partition(b"\t")
             mode, _, oid = meta.split(b" ")
             files[path.decode("utf-8", "surrogateescape")] = (mode.decode(), oid.decode())
-    return files
+    return MappingProxyType(files)
 
 
 # --- findings ---------------------------------------------------------------------------------------------
