@@ -220,11 +220,13 @@ def groups(chore: Chore, root: Path, names: Sequence[str]) -> list[tuple[list[st
             "blocked", "the project supports Python {}.{}, this chore writes Python 3".format(*lowest)
         )
     held_back = ["--ignore", ",".join(F_STRING_RULES)] if version_note(chore, root) else []
+    # Beside the chore's few rules, every remark about another rule of the project's would count as unused.
+    own_held_back = [*held_back, "--ignore", "RUF100"] if "RUF100" in ",".join(chore.arguments) else held_back
     own = [name for name in names if has_ruff_configuration(root, name)]
     ours = sorted(set(names) - set(own))
     isolated = ["--isolated", "--target-version", ruff_version(lowest)]
     return [
-        (["--no-cache", "--force-exclude", *held_back], own),
+        (["--no-cache", "--force-exclude", *own_held_back], own),
         (["--no-cache", *isolated, *held_back], ours),
     ]
 
