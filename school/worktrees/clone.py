@@ -16,7 +16,6 @@ below when the disk does not suffice.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -193,7 +192,7 @@ class SchoolClone:
                 timeout_s=FETCH_TIMEOUT_S,
             )
         except GitError as cause:
-            shutil.rmtree(aside, ignore_errors=True)
+            self._sweep()
             raise WorktreeError(
                 f"{repository.path}: could not be cloned into {self.path}: {cause}"
             ) from cause
@@ -204,7 +203,7 @@ class SchoolClone:
         (aside / "info").mkdir(exist_ok=True)
         (aside / "info" / "attributes").write_text(EXACT_ATTRIBUTES)
         aside.chmod(files.DIR_MODE)
-        os.replace(aside, self.path)  # noqa: PTH105 - the rename is the commit point
+        aside.replace(self.path)  # the commit point
         files.fsync_dir(self.path.parent)
         if not self._usable(repository):
             raise WorktreeError(f"{self.path}: git said the clone was made, and it is not there")

@@ -19,8 +19,8 @@ from tests.support_git import repository_state
 
 pytestmark = pytest.mark.crash
 
-# How many calls apart one test's kills are; 6 would be every call, and takes minutes.
-STRIDE = 17
+# How many calls apart one test's kills are; 4 would be every call, and takes minutes.
+STRIDE = 23
 # Each call of git is counted; at the one asked for, the process that called it is killed, before or after git ran.
 _SHIM = """#!/bin/sh
 count=$(( $(cat "$SHIM_COUNT" 2>/dev/null || echo 0) + 1 ))
@@ -78,7 +78,7 @@ def shim(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("when", ["SHIM_BEFORE", "SHIM_AFTER"])
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", range(4))
 def test_killed_anywhere(
     when: str, part: int, shim: dict[str, str], own_home: Path, repo: Path, school: Settings
 ) -> None:
