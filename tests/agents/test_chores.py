@@ -258,6 +258,8 @@ def syntax(root: Path) -> dict[str, str]:
             with warnings.catch_warnings(action="ignore"):  # old projects hold old escapes
                 parsed = ast.parse((root / name).read_bytes())
             for node in ast.walk(parsed):
+                if isinstance(node, ast.Constant):
+                    node.kind = None  # whether it was spelled u"" or ""
                 if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                     node.value.value = ""
             found[name] = ast.dump(parsed)

@@ -39,7 +39,7 @@ os.symlink("/nowhere/at/all", "dangling")
 Path(os.fsdecode(b"not-utf8-\\xff\\xfe.txt")).write_text("bytes")
 Path("crlf.txt").write_bytes(b"a\\r\\nb\\r\\n")
 with open("large.bin", "wb") as large:
-    for n in range(100):
+    for n in range(4):
         large.write(bytes([n]) * (1 << 20))
 Path("nested").mkdir()
 for argv in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "inner"]):
@@ -49,6 +49,7 @@ os.unlink("README.md")
 Path("ready.pyc").write_text("ignored, and the last one")
 print("ready", flush=True)
 """
+HUNDRED_MB = WORK.replace("range(4)", "range(100)")
 STAY = "time.sleep(600)\n"
 CHILD = """
 subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -58,7 +59,7 @@ if os.fork() == 0:
 """
 
 
-def until(true: Callable[[], Any], what: str, limit_s: float = 30.0) -> None:
+def until(true: Callable[[], Any], what: str, limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not true():
         assert time.monotonic() < deadline, f"never: {what}"
@@ -141,7 +142,7 @@ def test_a_signal_ends_the_agent_and_saves_its_work(
     leaf = leaves.start(bead, school)
     until(working(bead, school), "the agent works")
     leaf.send_signal(number)
-    _, err = leaf.communicate(timeout=30)
+    _, err = leaf.communicate(timeout=60)
     assert leaf.returncode == 128 + number, err
     bag = bookbag.read_bookbag(bead)
     assert bag is not None
@@ -163,7 +164,7 @@ def test_a_second_signal_ends_it_at_once_and_the_work_is_salvaged(repo: Path, sc
     until(lambda: not _pending(leaf.pid, signal.SIGTERM), "the first signal is taken")
     leaf.send_signal(signal.SIGTERM)
     before = time.monotonic()
-    leaf.communicate(timeout=30)
+    leaf.communicate(timeout=60)
     assert time.monotonic() - before < 3
     assert leaf.returncode == 128 + signal.SIGTERM
     until(lambda: nothing_left(bead, school), "the agent ends", 5)
@@ -195,7 +196,7 @@ def test_nohup_is_respected(repo: Path, school: Settings) -> None:
     leaf.send_signal(signal.SIGHUP)
     until(lambda: not _pending(leaf.pid, signal.SIGHUP), "the signal is taken")
     (tree_of(bead, school) / "go").touch()
-    _, err = leaf.communicate(timeout=30)
+    _, err = leaf.communicate(timeout=60)
     assert leaf.returncode == 0, err
 
 
@@ -203,7 +204,7 @@ def test_nohup_is_respected(repo: Path, school: Settings) -> None:
 
 
 def test_kill_9_of_a_leaf_loses_nothing(repo: Path, school: Settings) -> None:
-    bead = new_bead(repo, script(WORK + CHILD + STAY))
+    bead = new_bead(repo, script(HUNDRED_MB + CHILD + STAY))
     leaf = leaves.start(bead, school)
     until(working(bead, school), "the agent works")
     assert salvage.salvage(bead, reason="leaf_died", settings=school) is None
@@ -283,7 +284,7 @@ def test_only_one_leaf_at_a_time(repo: Path, school: Settings) -> None:
     first = leaves.start(bead, school)
     until(working(bead, school), "the agent works")
     second = leaves.start(bead, school)
-    _, err = second.communicate(timeout=30)
+    _, err = second.communicate(timeout=60)
     assert second.returncode == 4
     assert "another leaf" in err
     assert first.poll() is None
