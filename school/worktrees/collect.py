@@ -40,6 +40,13 @@ _CACHE_TAG: Final = b"Signature: 8a477f597d28d172789f06886806bc55"
 # Names that git refuses in a tree, on Linux too: they would be `.git` itself on another file system.
 _DOT_GIT: Final = re.compile(rb"(?:\.git|git~1)[ .]*(?::.*)?", re.IGNORECASE | re.DOTALL)
 NOTES_MAX: Final = 50
+_ERRNO: Final = {
+    b"No space left": errno.ENOSPC,
+    b"Disk quota": errno.EDQUOT,
+    b"Read-only file system": errno.EROFS,
+    b"insufficient permission": errno.EACCES,
+}
+_DISK_SAYS: Final = re.compile(b"|".join(_ERRNO))
 _SYNCED_ONE_BY_ONE_MAX: Final = 200
 
 
@@ -360,9 +367,10 @@ class Collector:
         oids = done.stdout.decode().split()
         if done.returncode == 0 and len(oids) == len(paths):
             return dict(zip(paths, oids, strict=True))
-        if re.search(rb"No space left|Disk quota|Read-only file system|unable to write", done.stderr):
+        if write and (refused := _DISK_SAYS.search(done.stderr)):
             said = done.stderr.decode("utf-8", "replace").strip()
-            raise files.machine_error("store a snapshot in", self.clone, OSError(errno.ENOSPC, said))
+            cause = OSError(_ERRNO[refused[0]], said)
+            raise files.machine_error("store a snapshot in", self.clone, cause)
         if len(paths) == 1:
             return None
         if done.returncode == 0:

@@ -93,6 +93,9 @@ def set_refs(clone: SchoolClone, git: Git, bead: str, refs: Mapping[str, str]) -
                 lines.append(f"update {kept} {before}\n")
             lines.append(f"update {name} {commit}\n")
         git.run("update-ref", "--stdin", stdin="".join(lines).encode())
+        for name, commit in refs.items():
+            if clone.ref(name) != commit:
+                raise WorktreeError(f"{clone.path}: git said that {name} names {commit}, and it does not")
 
 
 def save_commits(repository: Path, bead: str, clone: SchoolClone) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -95,7 +96,7 @@ def rescue_ref(bead: str) -> str:
 
 def how_to_recover(clone: Path, ref: str) -> str:
     """The command that brings *ref* of the school clone into the repository in which it is run."""
-    return f"git fetch {clone} {ref}:{ref}"
+    return f"git fetch {shlex.quote(str(clone))} {ref}:{ref}"
 
 
 # --- records ------------------------------------------------------------------------------------------------

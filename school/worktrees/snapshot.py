@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -66,7 +67,8 @@ def snapshot(
     try:
         saved = _snapshot(workspace, bag, with_trailers(message or subject(bag), bag), record)
     except (SchoolError, OSError) as cause:
-        _remember(record_path, record, f"{type(cause).__name__}: {cause}")
+        with suppress(SchoolError, OSError):  # on a full disk even this cannot be written
+            _remember(record_path, record, f"{type(cause).__name__}: {cause}")
         raise WorktreeError(f"{workspace.path}: could not be saved, and is kept as it is: {cause}") from cause
     _remember(record_path, record, "")
     _log.info(

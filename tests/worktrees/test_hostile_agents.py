@@ -18,6 +18,7 @@ from school.system.git import Git
 from school.worktrees import GitLeafWorktrees, Repository, SchoolClone, snapshot
 from tests.support import git, write_tree
 from tests.support_git import bag_for, opened, repository_state
+from tests.system.support import on_small_disk
 
 
 class Lab:
@@ -542,6 +543,43 @@ def test_what_its_owner_cannot_read_is_made_readable(tmp_path: Path, repo: Path)
     )  # fmt: skip
     assert done.stderr == ""
     assert done.stdout.strip() == "['build/out', 'calc/core.py', 'locked/inner', 'secret'] [] False"
+
+
+_ON_A_FULL_DISK = """
+import os, subprocess
+from pathlib import Path
+from school.errors import WorktreeError
+from school.settings import Settings
+from school.worktrees import GitLeafWorktrees, SchoolClone, inspect_repository, layout, snapshot
+from tests.support_git import bag_for
+home = Path(os.environ["HOME"])
+env = {"HOME": str(home), "HERMES_HOME": str(home / ".hermes"), "SCHOOL_DATA_DIR": os.environ["DISK"] + "/school"}
+settings = Settings.from_env(env)
+repository = inspect_repository(Path(os.environ["REPO"]))
+clone = SchoolClone.open(repository, settings=settings)
+bag = bag_for(repository)
+leaves = GitLeafWorktrees(settings)
+workspace = leaves.create(bag)
+(workspace.path / "big").write_bytes(os.urandom(3_000_000))
+try:
+    snapshot(workspace, bag=bag, settings=settings)
+except WorktreeError as error:
+    print("No space left" in str(error) and "is kept as it is" in str(error), error.__cause__.errno == 28)
+try:
+    leaves.remove(workspace)
+except WorktreeError as error:
+    print("refused to remove" in str(error), (workspace.path / "big").stat().st_size)
+subprocess.run(["mount", "-o", "remount,size=20m", os.environ["DISK"]], check=True)
+saved = snapshot(workspace, bag=bag, settings=settings)
+leaves.remove(workspace)
+print(saved.files_changed, clone.git.text("cat-file", "-s", f"{saved.ref}:big"), workspace.path.exists())
+"""
+
+
+def test_a_full_disk_loses_nothing(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPO", str(repo))
+    said = on_small_disk(_ON_A_FULL_DISK, options="size=1m").splitlines()
+    assert said == ["True True", "True 3000000", "['big'] 3000000 False"]
 
 
 def test_a_tree_that_was_never_finished_holds_no_work(lab: Lab) -> None:
