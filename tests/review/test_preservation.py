@@ -155,6 +155,16 @@ def test_what_users_could_use_is_lost(package, edit, name):
     assert any(name in finding.description for finding in result.findings), result.findings
 
 
+def test_a_base_class_that_goes_is_told_unless_it_is_object(tmp_path):
+    source = "class B:\n    pass\n\n\nclass A(object):\n    pass\n\n\nclass C(B):\n    pass\n"
+    judged = Judged(tmp_path / "j", {"m.py": source})
+    assert (
+        judged.one("preservation", {"m.py": source.replace("(object)", "")}, preserve=["api"]).findings == []
+    )
+    lost = judged.one("preservation", {"m.py": source.replace("(B)", "")}, preserve=["api"])
+    assert classes(lost) == {"api_changed": "MEDIUM"}
+
+
 def test_nothing_of_the_code_under_judgement_is_run(package, tmp_path):
     mark = tmp_path / "ran"
     edit = {"pkg/core.py": f"open({str(mark)!r}, 'w').close()\n" + API["pkg/core.py"]}
