@@ -118,14 +118,15 @@ def _judge(findings: Findings, folder: Path, root: str, broken: set[str]) -> Non
         if severity is None or is_test(path) or path in broken or _only_object(breakage):
             continue
         _tell(findings, breakage, severity, folder)
-    for path in _modules(folder / "base" / root):
-        _names(findings, folder, path.relative_to(folder / "base").as_posix())
+    for module in _modules(folder / "base" / root):
+        _names(findings, folder, module.relative_to(folder / "base").as_posix())
 
 
 def _only_object(breakage: griffe.Breakage) -> bool:
     """``class A(object)`` and ``class A`` are the same class."""
-    lost = [str(base) for base in breakage.old_value or ()]
-    return breakage.kind.name == "CLASS_REMOVED_BASE" and lost == ["object"]
+    if breakage.kind.name != "CLASS_REMOVED_BASE":
+        return False
+    return [str(base) for base in breakage.old_value or ()] == ["object"]
 
 
 def _there(folder: Path, root: str) -> bool:
