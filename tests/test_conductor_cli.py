@@ -129,7 +129,7 @@ def test_an_honest_no_change_is_neither_accepted_nor_delivered(tasks, repo):
 # --- needs ----------------------------------------------------------------------------------------------------
 
 
-def test_a_task_starts_from_what_it_needs_merged_in(tasks, repo):
+def test_a_task_starts_from_what_it_needs_merged_in(tasks, repo, school):
     code, document, _ = tasks(
         task("b", run=add("calc/b.py")),
         task("a", run=add("calc/a.py")),
@@ -140,6 +140,8 @@ def test_a_task_starts_from_what_it_needs_merged_in(tasks, repo):
         ),
     )
     assert (code, document["counts"]["accepted"]) == (0, 3)
+    (clone,) = school.clones_dir.glob("*.git")
+    assert git(clone, "for-each-ref", "refs/school/pins") == "", "nothing is in flight, so no base is pinned"
     names = git(repo, "ls-tree", "--name-only", "school/both", "calc/").split()
     assert names == ["calc/__init__.py", "calc/a.py", "calc/b.py", "calc/c.py", "calc/core.py"]
 

@@ -140,3 +140,11 @@ def present(settings: Settings, repository: Repository, run: str) -> Iterator[No
 def pin_name(commit: str) -> str:
     """Pins are named by what they hold, so that two runs with one base share one."""
     return f"base-{commit}"
+
+
+def base_pins(clone: SchoolClone) -> list[str]:
+    """The names of every pin on a base, also of runs that were killed before they could take theirs away."""
+    found = clone.git.text(
+        "for-each-ref", "--format=%(refname:lstrip=3)", f"refs/school/pins/{pin_name('*')}"
+    )
+    return found.splitlines()

@@ -34,7 +34,7 @@ from school.supervisor.closing import Deliver
 from school.supervisor.handover import HandOver
 from school.supervisor.leaves import Leaves
 from school.supervisor.narrator import Narrator
-from school.supervisor.opening import Ground, open_ground, pin_name
+from school.supervisor.opening import Ground, base_pins, open_ground, pin_name
 from school.supervisor.plan import Plan
 from school.supervisor.premerge import Premerge
 from school.supervisor.result import Result, document
@@ -335,17 +335,16 @@ class Run:
                 return
 
     def put_away(self) -> None:
-        """What stays open needs its record and its commits, not its working tree."""
-        used = {self.plan.base_commit: False}
+        """What stays open needs its record and its commits, not its working tree; a base nobody uses, no pin."""
+        used = set()
         for bag in self.ground.shelf.scan().values():
-            if bag.get("repo_key") != self.plan.repository.key:
-                continue
-            used[bag.get("base_commit", "")] = True
-            if bookbag.bookbag_state(bag) in AWAITING_REVIEW:
-                self.ground.closing.put_away(bag)
-        for commit, needed in used.items():
-            if not needed:
-                self.ground.clone.unpin(pin_name(commit))
+            if bag.get("repo_key") == self.plan.repository.key:
+                used.add(pin_name(bag.get("base_commit", "")))
+                if bookbag.bookbag_state(bag) in AWAITING_REVIEW:
+                    self.ground.closing.put_away(bag)
+        for pin in base_pins(self.ground.clone):
+            if pin not in used:
+                self.ground.clone.unpin(pin)
 
     def result(self) -> Result:
         """The document, its exit code, and the record of the run closed with them."""
