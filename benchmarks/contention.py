@@ -12,7 +12,6 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from _common import SHORT, Goals, scratch
-
 from school.system import files
 from school.system.locks import OwnedLock
 

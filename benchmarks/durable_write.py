@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 from _common import SHORT, Goals, alternated, scratch
-
 from school.system import files
 from school.system.locks import OwnedLock
 

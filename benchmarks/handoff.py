@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from _common import SHORT, Goals, percentile, scratch
-
 from school.system import files, watch
 from school.system.watch import Watcher
 

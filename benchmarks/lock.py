@@ -13,9 +13,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from _common import SHORT, Goals, alternated, percentile, scratch
 from filelock import FileLock
 
+from _common import SHORT, Goals, alternated, percentile, scratch
 from school.system.identity import is_dead, this_process
 from school.system.locks import OwnedLock
 

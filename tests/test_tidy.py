@@ -158,6 +158,7 @@ def test_no_file_is_dead() -> None:
         "teacher",
         "leaf",
         "school.system.warden",
+        "school.verification.record_unittest",
         "school.agents.deterministic",
         "school.agents.chores",
     }

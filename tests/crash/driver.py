@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from bookbag import bookbag_state
 
+from bookbag import bookbag_state
 from tests.support import CALC_FILES, ROOT, git, write_tree
 
 BLOB = b"large\n" * 40_000

@@ -19,7 +19,7 @@ from tests.support_git import repository_state
 pytestmark = [pytest.mark.e2e, pytest.mark.network, pytest.mark.timeout(560)]
 
 PYTEST = ["env", "PYTHONPATH=src", "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts="]
-CHORES = ("unused-imports", "modern-syntax", "safe-lint", "format")
+CHORES = ("unused-imports", "safe-lint", "format", "docstrings")
 TASK_FILE = """version: 1
 tasks:
 """

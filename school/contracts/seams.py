@@ -1,0 +1,119 @@
+"""The seams between rooms: what an implementation must look like, and what is handed over at each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from school.contracts.records import Claim, Finding, Receipt
+from school.contracts.vocabulary import TeacherRole
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a leaf's worktree held, as one commit on base; all commits lie in the school clone."""
+
+    head_commit: str
+    tree: str
+    ref: str
+    files_changed: list[str]
+    rescue_ref: str = ""
+    agent_ref: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A leaf's working tree and the repositories behind it; absolute paths."""
+
+    bead: str
+    path: Path
+    git_dir: Path
+    clone: Path
+    repo: Path
+    repo_key: str
+    base_commit: str
+
+
+class LeafWorktrees(Protocol):
+    """How a leaf gets its working tree; ``git`` is the default, ``orca`` an optional adapter."""
+
+    name: str
+
+    def create(self, bag: Mapping[str, Any]) -> Workspace: ...
+
+    def remove(self, workspace: Workspace) -> None: ...
+
+
+@dataclass(slots=True)
+class AgentOutcome:
+    """How an agent's run ended; the work is in the tree, the claim in ``claim``.
+
+    ``reason`` is empty when it ended by itself, else one of ``timeout``, ``stalled``, ``startup``, ``killed``,
+    ``exit``, ``quota``, ``not_installed``, ``interrupted``, ``output_limit``, ``disk_full``. ``detail`` is a
+    sentence for people. ``output`` is head and tail within 64 KiB, valid text; ``output_path`` the bounded file.
+    ``claimed`` tells a claim that was really made from the ``done`` that stands for none; ``notes`` are oddities.
+    """
+
+    claim: Claim
+    reason: str = ""
+    detail: str = ""
+    exit_code: int | None = None
+    output: str = ""
+    output_path: Path | None = None
+    output_bytes: int = 0
+    usage: dict[str, Any] = field(default_factory=dict)
+    claimed: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+class Progress(Protocol):
+    """Told of each step of a long work, so that whoever waits can tell progress from silence."""
+
+    def __call__(self, step: str, /) -> None: ...
+
+
+@dataclass(slots=True)
+class CheckContext:
+    """What a teacher's check may look at: the bag, its own worktree (at head), the school clone.
+
+    ``worktree`` stands clean at ``bag["head_commit"]`` when a check begins, and the check leaves it so.
+    ``cancelled`` is asked while a check runs a command; once it says yes the command is ended, and the check
+    answers with ``no_verdict``. ``memory`` is the digest of what this teacher has seen before (its last session).
+    """
+
+    bag: Mapping[str, Any]
+    role: TeacherRole
+    worktree: Path
+    clone: Path
+    scratch: Path
+    baselines: Path
+    environment: str
+    env: Mapping[str, str]
+    progress: Progress
+    cancelled: Callable[[], bool] | None = None
+    memory: str = ""
+
+
+@dataclass(slots=True)
+class CheckResult:
+    """What one check found. ``no_verdict`` says why it could not judge; that is never the student's fault."""
+
+    name: str
+    lens: str
+    findings: list[Finding] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    criteria: dict[str, str] = field(default_factory=dict)
+    no_verdict: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+class Check(Protocol):
+    """One deterministic check of a teacher."""
+
+    name: str
+    lens: str
+
+    def __call__(self, context: CheckContext) -> CheckResult: ...
