@@ -167,7 +167,9 @@ class Stage:
                 continue
             if all(word in line for word in words) and "warden" not in line:
                 found.append(process)
-        return found
+        # A child between fork and exec still has its parent's command line; it is not another of the kind.
+        pids = {process.pid for process in found}
+        return [process for process in found if _parent_of(process) not in pids]
 
     def states(self) -> Counter[str]:
         """How many beads stand in which state at this moment, archived ones as DISPOSED."""
@@ -257,6 +259,13 @@ class Stage:
         if sorted(branches) != sorted(f"school/{task}" for task in accepted):
             faults.append(f"branches {branches}")
         return faults
+
+
+def _parent_of(process: psutil.Process) -> int:
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def strike(process: psutil.Process, number: int) -> bool:

@@ -45,6 +45,13 @@ def teacher(stage: Stage, role: str) -> subprocess.Popen[str]:
     )
 
 
+def end(process: subprocess.Popen[str]) -> int:
+    """Stop *process* politely and close what was open towards it; its exit status."""
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    return process.returncode
+
+
 def test_conductor_two_teachers_and_k_leaves(stage: Stage) -> None:
     runner = stage.start()
     until(lambda: len(stage.victims("leaf")) == 3, "three leaves at once")
@@ -92,9 +99,7 @@ def test_teachers_started_by_hand_serve_and_stay(stage: Stage) -> None:
         journal = [path for path in stage.archived() if path["cto_review"]["verdict"]]
         assert len(journal) == len(CONTROL)
     finally:
-        for process in by_hand:
-            process.send_signal(signal.SIGTERM)
-        assert [process.wait(20) for process in by_hand] == [128 + signal.SIGTERM] * 2
+        assert [end(process) for process in by_hand] == [128 + signal.SIGTERM] * 2
     assert stage.faults() == []
 
 
@@ -107,8 +112,7 @@ def test_a_second_teacher_of_a_role_refuses_and_says_who_holds_it(stage: Stage) 
         assert second.returncode == 4
         assert str(first.pid) in output
     finally:
-        first.terminate()
-        first.wait(20)
+        end(first)
 
 
 def test_two_conductors_share_teachers_and_both_finish(tmp_path: Path, own_home: Path) -> None:
@@ -118,6 +122,7 @@ def test_two_conductors_share_teachers_and_both_finish(tmp_path: Path, own_home:
     second = two.start()
     until(lambda: two.states().total() > 0, "work of the second conductor")
     first.kill()  # the one whose teachers they are
+    first.wait(10)
     second.wait(250)
     assert json.loads(two.logs[-1].read_text())["counts"]["accepted"] == 6
     one.run()
