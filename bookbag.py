@@ -28,11 +28,13 @@ from typing import Any, Final
 from school import settings
 from school.errors import BookbagCorruptedError, BookbagInvalidError, LockLost, LockTimeout
 from school.records.moves import (
+    BLOCKED,
     LEGAL_MOVES,
     NEW,
     REQUIRED,
     REVIEWED,
     RUNNING,
+    SCORED,
     STATES,
     WAITING,
     bookbag_state,
@@ -180,7 +182,9 @@ def _update_locked(bead: str, change: Callable[[Bag], Bag | None], by: str) -> B
 def _finished(bag: Bag, before: str, by: str) -> Bag:
     """What the write itself adds: the history entry of a state first reached, and what completed verdicts imply."""
     after = bookbag_state(bag)
-    if after == REVIEWED and before != REVIEWED:
+    if after == BLOCKED:
+        bag["accepted"] = False  # what waits for a human does not count as accepted
+    if (after == REVIEWED and before != REVIEWED) or (after == SCORED and before == BLOCKED):
         from school.records.derive import derive
 
         wanted = bag.get("accepted")

@@ -300,7 +300,9 @@ def retry(asked: Asked, task: str) -> None:
         emit(row)
     else:
         click.echo(
-            f"{task}: its attempts begin again" + "".join(f"\narchived {bead}" for bead in row["archived"])
+            f"{task}: its attempts begin again"
+            + "".join(f"\narchived {bead}" for bead in row["archived"])
+            + "".join(f"\n{bead}: the next run tries its delivery again" for bead in row["readmitted"])
         )
 
 

@@ -9,7 +9,8 @@ again ends in the same one branch. A delivered bead is not delivered again, what
 ``instructions`` are the lines that tell the user how to look and how to merge.
 
 Only the conductor calls this, under the repository's lock. Raises BookbagInvalidError for work that is not
-accepted, ConfigError for a name that git can never have, WorktreeError where the repository has no room for it.
+accepted, ConfigError for a name that git can never have or that another branch is in the way of, WorktreeError where
+the repository did not take the commit or the ref: both of the first are final, the last may go better another time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from school.scores import lines_about
 from school.settings import Settings
 from school.system import clock, files
 from school.wording import branch_problem, shown
-from school.worktrees import Repository, SchoolClone, create_branch, publish
+from school.worktrees import Repository, SchoolClone, branch_name_problem, create_branch, publish
 
 SUFFIX_MAX: Final = 10_000
 INTENT: Final = "intent"
@@ -98,7 +99,8 @@ def _branch_of_ours(repository: Repository, planned: list[str], commit: str) -> 
         if there == commit or (there and _descends(repository, there, commit)):
             return name
     for name in planned[-1:]:
-        if not _taken(name, found) and create_branch(repository, name, commit):
+        free = not _taken(name, found) and not branch_name_problem(repository, name)
+        if free and create_branch(repository, name, commit):
             return name
     return ""
 
@@ -117,6 +119,8 @@ def _new_branch(bag: Mapping[str, Any], repository: Repository, prefix: str, set
             return name
         if _taken(name, found):
             continue
+        if why := branch_name_problem(repository, name):
+            raise ConfigError(f"{shown(name)} can be no branch: {why}")
         files.append_json_line(settings.deliveries_journal, _line(bag, INTENT, name))
         if create_branch(repository, name, str(bag["head_commit"])):
             return name

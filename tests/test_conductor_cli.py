@@ -100,7 +100,10 @@ def test_attempts_that_are_used_up_stay_rejected_until_retry(tasks, run):
     assert outcomes(tasks(idle)[1]) == {"idle": ("rejected", "")}
     code, document, _ = tasks(idle)
     assert (code, document["tasks"][0]["attempts"]) == (1, 1)
-    assert run("retry", "idle")[:2] == (0, {"task_id": "idle", "records": 1, "archived": []})
+    assert run("retry", "idle")[:2] == (
+        0,
+        {"task_id": "idle", "records": 1, "archived": [], "readmitted": []},
+    )
     bead = tasks(idle)[1]["tasks"][0]["bead"]
     assert bead != document["tasks"][0]["bead"]
 

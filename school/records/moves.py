@@ -47,6 +47,8 @@ ACTORS: Final = frozenset(_LETTERS.values())
 # Who may make which move: l leaf, t cto, o coo, c conductor, s salvage, a dot nobody. A row is where the record
 # is, a column where the write would take it. Two cells are wider than the pipeline needs: NEW to a reviewed state
 # (records that the seed wrote in one go), WRITTEN straight to REVIEWED (both verdicts inline, the seed's phase 1).
+# REVIEWED or SCORED to BLOCKED: what no review file stands behind, or what could not be delivered, is set aside;
+# BLOCKED to SCORED: a human says that the delivery may be tried again.
 _COLUMNS: Final = "RUNNING  WRITTEN  CTO_REVIEWED  COO_REVIEWED  REVIEWED  SCORED  FAILED  BLOCKED  DISPOSED"
 _ROWS: Final = {
     NEW: "          c        cl       c             c             c         .       c       c        .",
@@ -54,10 +56,10 @@ _ROWS: Final = {
     WRITTEN: "      .        ctol     tc            oc            c         .       c       toc      .",
     CTO_REVIEWED: " .        .        oc            .             oc        .       c       oc       .",
     COO_REVIEWED: " .        .        .             tc            tc        .       c       tc       .",
-    REVIEWED: "     .        .        .             .             c         c       .       .        .",
-    SCORED: "       .        .        .             .             .         c       .       .        c",
+    REVIEWED: "     .        .        .             .             c         c       .       c        .",
+    SCORED: "       .        .        .             .             .         c       .       c        c",
     FAILED: "       .        .        .             .             .         .       lcs     .        c",
-    BLOCKED: "      .        .        .             .             .         .       .       c        c",
+    BLOCKED: "      .        .        .             .             .         c       .       c        c",
     DISPOSED: "     .        .        .             .             .         .       .       .        .",
 }
 

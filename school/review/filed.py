@@ -48,6 +48,16 @@ def filed_review(bag: Mapping[str, Any], role: str, settings: Settings) -> tuple
     return review, ""
 
 
+def unfiled(bag: Mapping[str, Any], settings: Settings) -> str:
+    """Why a verdict of *bag* does not count: it has no review file that says the same; '' when both have."""
+    for role in TEACHER_ROLES:
+        review, why = filed_review(bag, role, settings)
+        said = bag.get(f"{role}_verdict")
+        if review is None or review.verdict != said:
+            return why or f"the {role}'s review file says {review.verdict}, the record {said}"  # type: ignore[union-attr]
+    return ""
+
+
 def filed_refusal(bag: Mapping[str, Any], settings: Settings) -> str:
     """Why *bag* cannot count as accepted by its review files; '' when it can, whatever the bag itself says."""
     judged: dict[str, Any] = dict(bag)

@@ -3,7 +3,9 @@
 REVIEWED: the score is journalled, then entered (``score``). SCORED and FAILED: the commit is brought into the user's
 repository as ``refs/school/<bead>``, accepted work is delivered as a branch, the task's ledger is told, the record is
 archived, and what the leaf left is removed (``close``). BLOCKED: the same without the archive, since a human still
-has to look (``park``).
+has to look (``park``). So does a bead whose verdicts have no review files (``unproven``) or whose branch is refused for
+good (``not_delivered``; ``readmit`` lets the delivery be tried again); what may go better by itself is raised and tried
+again by the next run.
 
 Not promised: that a worktree can be removed. One whose removal fails stays, is said, and is listed by
 ``--clean-worktrees``; it never holds up a bead whose commit is safe.
@@ -18,8 +20,9 @@ from typing import Any, Final
 
 import bookbag
 from school.changes import Change
-from school.errors import GitError, WorktreeError
+from school.errors import BookbagInvalidError, ConfigError, GitError, WorktreeError
 from school.records.derive import outcome_of
+from school.review.filed import unfiled
 from school.scores import ScoreBook
 from school.settings import Settings
 from school.system import clock, files, log
@@ -29,6 +32,9 @@ from school.worktrees import Repository, SchoolClone, leaf_worktrees, publish, w
 
 PATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 LOG_BYTES_MAX: Final = 1024 * 1024
+# Why a bead was set aside, before the colon.
+UNPROVEN: Final = "unproven"
+NOT_DELIVERED: Final = "not_delivered"
 
 Bag = Mapping[str, Any]
 # (bag, repository, clone) to {branch, commit}; handed in, since delivery stands beside this room, not below it.
@@ -49,6 +55,8 @@ class Closing:
 
     def score(self, bag: Bag) -> bool:
         """REVIEWED → SCORED; False when the record could not be had and it has to be tried again."""
+        if why := unfiled(bag, self.settings):
+            return self._set_aside(bag, UNPROVEN, why)
         outcome = outcome_of(bag)
         given = ScoreBook(self.settings).evaluate_and_update({**bag, "outcome": outcome})
         changes = {"score": given, "scored_at": clock.now(), "outcome": outcome}
@@ -59,9 +67,16 @@ class Closing:
         bead = bag["bead"]
         if not bag.get("outcome") and not self._write(bead, {"outcome": "failed"}):
             return False
+        if bookbag.bookbag_state(bag) == "SCORED" and bag.get("outcome") == "accepted":
+            try:
+                delivered = bag.get("delivered") or self.deliver(bag, self.repository, self.clone)
+            except (BookbagInvalidError, ConfigError) as error:  # it will not go better by itself
+                if not self._set_aside(bag, NOT_DELIVERED, str(error)):
+                    return False
+                return self.park(bookbag.read_bookbag(bead) or bag)
+            if not self._write(bead, {"delivered": dict(delivered)}):
+                return False
         self._publish(bag)
-        if bag.get("outcome") == "accepted" and not self._deliver(bag):
-            return False
         final = bookbag.read_bookbag(bead)
         if final is None:
             return False
@@ -84,6 +99,11 @@ class Closing:
         self.remove(final)
         _log.info("bead.parked", bead=bead, reason=final.get("reason", ""))
         return True
+
+    def readmit(self, bag: Bag) -> bool:
+        """BLOCKED because it could not be delivered → SCORED: the next run tries the delivery again."""
+        changes = {"status": "open", "reason": "", "outcome": "accepted"}
+        return self._write(bag["bead"], changes)
 
     def remove(self, bag: Bag) -> None:
         """Remove what a leaf left: worktree, bead repository, outputs, process record and lock."""
@@ -113,16 +133,24 @@ class Closing:
     def _write(self, bead: str, changes: Mapping[str, Any]) -> bool:
         return bookbag.update_bookbag(bead, lambda bag: {**bag, **changes}, by="conductor") is not None
 
+    def _set_aside(self, bag: Bag, reason: str, why: str) -> bool:
+        _log.error("bead.set_aside", bead=bag["bead"], reason=reason, why=why)
+        # Without an outcome, so that it is still to be parked whoever dies in between.
+        changes = {"status": "blocked", "reason": f"{reason}: {why}", "outcome": ""}
+        return self._write(bag["bead"], changes)
+
     def _publish(self, bag: Bag) -> None:
         """Nothing is published of a bead that changed nothing: base is in the repository already."""
-        if bag.get("head_commit") and bag["head_commit"] != bag["base_commit"]:
-            publish(self.clone, self.repository, bag["head_commit"], f"refs/school/{bag['bead']}")
-
-    def _deliver(self, bag: Bag) -> bool:
-        if bag.get("delivered"):
-            return True
-        delivered = self.deliver(bag, self.repository, self.clone)
-        return self._write(bag["bead"], {"delivered": dict(delivered)})
+        head = bag.get("head_commit")
+        if not head or head == bag.get("base_commit"):
+            return
+        # A record that lies, or a clone that was taken away: there is nothing to wait for.
+        if not self.clone.has(head):
+            self.told(
+                f"{bag['bead']}: its commit {head} is not in {self.clone.path}; nothing can be published"
+            )
+            return
+        publish(self.clone, self.repository, head, f"refs/school/{bag['bead']}")
 
     def _archive_files(self, bag: Bag) -> dict[str, bytes | Path]:
         """What the archive keeps beside the record: brief, output, diff, what the agent said, the leaf's log."""
@@ -143,7 +171,7 @@ class Closing:
         return found
 
     def _patch(self, bag: Bag) -> bytes | None:
-        if not bag.get("head_commit") or not self.clone.has(bag["head_commit"]):
+        if not all(bag.get(name) and self.clone.has(bag[name]) for name in ("base_commit", "head_commit")):
             return None
         git = Git(git_dir=self.clone.path)
         return Change.of(git, bag["base_commit"], bag["head_commit"]).patch(PATCH_BYTES_MAX)[0]

@@ -17,7 +17,7 @@ from school.errors import ConfigError, MachineError
 from school.records.store import check_bead
 from school.settings import Settings
 from school.supervisor.board import Bag, bag_of
-from school.supervisor.closing import Closing
+from school.supervisor.closing import NOT_DELIVERED, Closing
 from school.supervisor.opening import hold
 from school.system import clock, files, locks, processes
 from school.system.markers import signal_exactly
@@ -55,17 +55,22 @@ def _needs_its_tree(bead: str, settings: Settings) -> bool:
 
 
 def retry(task_id: str, repo: Path, settings: Settings) -> Row:
-    """Let the attempts of *task_id* begin again; a blocked bead of it goes to the archive."""
+    """Let the attempts of *task_id* begin again; a blocked bead of it goes to the archive.
+
+    One that only could not be delivered is not done again: the next run tries its delivery again.
+    """
     repository = inspect_repository(repo)
     with hold(repository, settings, f"retry {task_id}"):
         ledger = TaskLedger(settings, repository.key)
         records = ledger.retry(task_id)
-        closed = [
-            bag["bead"]
-            for bag in _blocked_of(task_id, repository)
-            if _close(bag, repository, settings, ledger)
-        ]
-    return {"task_id": task_id, "records": len(records), "archived": closed}
+        archived, readmitted = [], []
+        for bag in _blocked_of(task_id, repository):
+            closing = _closing(bag, repository, settings, ledger)
+            if str(bag.get("reason")).partition(":")[0] == NOT_DELIVERED:
+                readmitted += [bag["bead"]] if closing.readmit(bag) else []
+            else:
+                archived += [bag["bead"]] if closing.close(bag) else []
+    return {"task_id": task_id, "records": len(records), "archived": archived, "readmitted": readmitted}
 
 
 def _blocked_of(task_id: str, repository: Repository) -> list[Bag]:
@@ -78,9 +83,9 @@ def _blocked_of(task_id: str, repository: Repository) -> list[Bag]:
     ]
 
 
-def _close(bag: Bag, repository: Repository, settings: Settings, ledger: TaskLedger) -> bool:
+def _closing(bag: Bag, repository: Repository, settings: Settings, ledger: TaskLedger) -> Closing:
     clone = clone_for(bag, settings=settings)
-    return Closing(settings, repository, clone, _nothing_to_deliver, ledger, lambda _: None).close(bag)
+    return Closing(settings, repository, clone, _nothing_to_deliver, ledger, lambda _: None)
 
 
 def _nothing_to_deliver(bag: Bag, _repository: Repository, _clone: SchoolClone) -> Mapping[str, str]:

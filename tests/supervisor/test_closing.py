@@ -1,0 +1,144 @@
+"""The end of a bead that cannot be delivered: set aside with the reason, told honestly, never in anybody's way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bookbag
+from school import delivery
+from school.settings import Settings
+from school.status.check import check_document
+from school.supervisor.closing import Closing
+from school.supervisor.upkeep import retry
+from school.system import files
+from school.tasks import Task, TaskLedger
+from tests.building import State
+from tests.support import git
+
+TASK = Task(id="fix-parse", task="Fix it.")
+
+
+@pytest.fixture
+def state(school: Settings, repo: Path) -> State:
+    return State(school, repo)
+
+
+@pytest.fixture
+def closing(state: State) -> Closing:
+    ledger = TaskLedger(state.settings, state.repository.key)
+    return Closing(state.settings, state.repository, state.clone, delivery.deliver, ledger, lambda _: None)
+
+
+def bag_of(bead: str) -> dict[str, Any]:
+    bag = bookbag.read_bookbag(bead)
+    assert bag is not None
+    return bag
+
+
+def failing(state: State) -> list[str]:
+    return [row["check"] for row in check_document(state.settings) if not row["ok"]]
+
+
+def test_a_verdict_without_its_review_file_is_neither_scored_nor_delivered(state: State, closing: Closing):
+    bead = state.written(TASK)
+    state.judge(bead, "cto")
+    state.judge(bead, "coo", filed=False)
+    assert closing.score(bag_of(bead))
+    bag = bag_of(bead)
+    assert bookbag.bookbag_state(bag) == "BLOCKED"
+    assert bag["reason"].startswith("unproven: there is no review file of the coo")
+    assert (bag["accepted"], bag.get("score")) == (False, None)
+    assert not state.settings.score_journal.exists()
+    assert closing.park(bag)
+    assert closing.ledger.why_not_due(TASK) == "blocked"
+    assert git(state.repo, "rev-parse", f"refs/school/{bead}") == bag["head_commit"]
+    assert state.branches().keys() == {"main"}
+
+
+def test_a_review_file_that_says_otherwise_is_no_proof(state: State, closing: Closing):
+    bead = state.written(TASK)
+    state.judge(bead, "cto")
+    files.create_json(state.review_path(made := state.review(bead, "coo", "FAIL")), made.model_dump())
+    state.judge(bead, "coo", filed=False)
+    assert closing.score(bag_of(bead))
+    assert bag_of(bead)["reason"] == "unproven: the coo's review file says FAIL, the record PASS"
+
+
+def test_a_scored_record_that_lies_is_set_aside_and_its_task_can_be_tried_again(
+    state: State, closing: Closing
+):
+    bead = state.reviewed(task=TASK)
+    state.score(bead)
+    state.review_path(state.review(bead, "cto")).unlink()
+    assert closing.close(bag_of(bead))
+    bag = bag_of(bead)
+    assert (bag["status"], bag["outcome"], bag["accepted"]) == ("blocked", "blocked", False)
+    assert bag["reason"].startswith("not_delivered: ")
+    assert state.branches().keys() == {"main"}
+    assert closing.ledger.why_not_due(TASK) == "blocked"
+
+
+def test_a_commit_that_nobody_has_holds_up_no_end(state: State, closing: Closing):
+    nobody = "1" * 40
+    bead = state.running(TASK)
+    fields = {"status": "open", "head_commit": nobody, "tree": nobody, "claim": "done"}
+    bookbag.update_bookbag(bead, lambda bag: {**bag, **fields}, by="leaf")
+    state.judge(bead, "cto")
+    state.judge(bead, "coo")
+    assert closing.score(bag_of(bead))
+    assert closing.close(bag_of(bead))
+    assert "is not in the school clone" in bag_of(bead)["reason"]
+    assert closing.ledger.why_not_due(TASK) == "blocked"
+
+
+def test_a_branch_that_came_in_the_way_blocks_the_task_until_retry_delivers_it(
+    state: State, closing: Closing
+):
+    bead = state.reviewed(task=TASK)
+    assert closing.score(bag_of(bead))
+    git(state.repo, "branch", "school")
+    assert closing.close(bag_of(bead))
+    bag = bag_of(bead)
+    assert bag["outcome"] == "blocked"
+    assert "there is a branch 'school'" in bag["reason"]
+    assert closing.ledger.why_not_due(TASK) == "blocked"
+    assert git(state.repo, "rev-parse", f"refs/school/{bead}") == bag["head_commit"]
+    assert failing(state) == []
+
+    # Still in the way: it is set aside again, and nothing is journalled twice.
+    assert retry("fix-parse", state.repo, state.settings)["readmitted"] == [bead]
+    assert bookbag.bookbag_state(bag_of(bead)) == "SCORED"
+    assert bag_of(bead)["accepted"] is True
+    assert closing.close(bag_of(bead))
+    assert list(files.read_json_lines(state.settings.deliveries_journal)) == []
+
+    git(state.repo, "branch", "-D", "school")
+    row = retry("fix-parse", state.repo, state.settings)
+    assert (row["archived"], row["readmitted"]) == ([], [bead])
+    assert closing.close(bag_of(bead))
+    assert state.branches()["school/fix-parse"] == bag["head_commit"]
+    assert closing.ledger.why_not_due(TASK) == "accepted"
+    assert len(list(files.read_json_lines(state.settings.score_journal))) == 1
+    assert failing(state) == []
+
+
+def test_killed_between_setting_aside_and_parking_the_next_look_parks_it(state: State, closing: Closing):
+    bead = state.reviewed(task=TASK)
+    assert closing.score(bag_of(bead))
+    git(state.repo, "branch", "school")
+    died = RuntimeError("killed")
+
+    def dying(_bag: Any) -> bool:
+        raise died
+
+    object.__setattr__(closing, "ledger", type("Dead", (), {"record": staticmethod(dying)}))
+    with pytest.raises(RuntimeError):
+        closing.close(bag_of(bead))
+    assert bookbag.bookbag_state(bag_of(bead)) == "BLOCKED"
+    live = TaskLedger(state.settings, state.repository.key)
+    again = Closing(state.settings, state.repository, state.clone, delivery.deliver, live, lambda _: None)
+    assert again.park(bag_of(bead))
+    assert live.why_not_due(TASK) == "blocked"
