@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from school.review.checks import for_role
+from school.verification.bench import Bench
+from school.verification.compare import compare
+from school.verification.spoil import spoil
 from tests.review.support import CALC, CORE, PYTEST, TESTS, Judged, classes
 
 PY = sys.executable
@@ -217,11 +221,28 @@ def test_a_chore_is_run_again_and_must_change_nothing(judged, tmp_path):
     assert classes(idle) == {"chore_unfinished": "HIGH"}
 
 
+def test_what_set_up_made_in_sight_of_git_is_not_the_chores_doing(judged, tmp_path):
+    """A project whose .gitignore does not name the ``.venv`` that its set-up makes."""
+    done = judged.context({"calc/core.py": CLEAN}, "coo", keep=[".venv"], **fixer(tmp_path))
+    (judged.worktree / ".venv/lib").mkdir(parents=True)
+    (judged.worktree / ".venv/lib/made.py").write_text("import os\n")
+    checks = for_role("coo", bench=Bench.of, compare=compare, spoil=spoil)
+    found = next(check for check in checks if check.name == "acceptance")(done)
+    assert (classes(found), found.no_verdict, found.receipts[0].outcome) == ({}, "", "passed")
+
+
 def test_no_change_holds_when_every_criterion_is_met_at_base(judged):
     held = judged.one("acceptance", {}, claim="no_change", acceptance=criteria(PYTEST))
     assert (held.criteria, held.no_verdict, classes(held)) == ({"c1": "met"}, "", {"already_met": "LOW"})
     wrong = judged.one("acceptance", {}, claim="no_change", acceptance=criteria(LINT))
     assert (wrong.criteria, classes(wrong)) == ({"c1": "unmet"}, {"criterion_unmet": "HIGH"})
+    for nothing in (["true"], ["python3", "-c", "pass"], ["sh", "-c", "exit 0"]):
+        empty = judged.one("acceptance", {}, claim="no_change", acceptance=criteria(nothing))
+        assert "cannot fail" in empty.no_verdict
+    looks = criteria(["sh", "-c", "! grep -rn NEVER_SAID calc"])
+    assert judged.one("acceptance", {}, claim="no_change", acceptance=looks).no_verdict == ""
+    lie = judged.one("acceptance", {"calc/core.py": CORE + "\n# x\n"}, claim="no_change", verify=[PYTEST])
+    assert classes(lie) == {"claim_mismatch": "HIGH"}
     bare = judged.one("acceptance", {}, claim="no_change", verify=[PYTEST])
     assert "no criterion with a check bears it out" in bare.no_verdict
 

@@ -62,11 +62,16 @@ class Standing:
         return self.bench.run(argv, timeout_s=timeout_s, check=check)
 
     def tree_now(self) -> str:
-        """The tree that the worktree's tracked and new files would make; what is ignored does not count."""
+        """The tree that the worktree's tracked and new files would make.
+
+        What is ignored does not count, nor what set-up made (``keep``, ``copy_files``): it is nobody's change.
+        """
         index = self.context.scratch / "now.index"
         git = Git(self.context.clone, self.context.worktree, index=index)
+        terms = self.context.bag.get("terms") or {}
+        prepared = [*(terms.get("keep") or []), *(terms.get("copy_files") or [])]
         git.run("read-tree", self._commit("head"))
-        git.run("add", "--all", "--", ".")
+        git.run("add", "--all", "--", ".", *(f":(exclude,literal){name.rstrip('/')}" for name in prepared))
         return git.text("write-tree")
 
     def _commit(self, side: str) -> str:
