@@ -2,7 +2,7 @@
 
 ``verification`` measures base (and whether the tests see this tree there) *before* any code of head has run, then sets
 head against base. ``wrong_tree`` turns the second answer into findings, and asks at head which changed files no test
-notices. Without verify commands in the bag's terms both have nothing to say: criteria, or nobody, can judge.
+notices, and whether every test can still fail (``blunt``). Without verify commands in the bag's terms both have nothing to say: criteria, or nobody, can judge.
 
 Errors of the machine or the worktree come through as what they are; a teacher's one seam makes NO_VERDICT of them.
 """
@@ -15,6 +15,7 @@ from typing import Any, Final
 from school.contracts import Check, CheckContext, CheckResult, Finding, Severity, TeacherRole, bounded
 from school.verification.baselines import Baselines
 from school.verification.bench import Bench, CheckCancelledError
+from school.verification.blunt import Forged, forged
 from school.verification.compare import against_base
 from school.verification.environment import SHOWN_BYTES, SetupFailedError
 from school.verification.sight import Noticed, Sight, sees_tree, unnoticed
@@ -94,7 +95,7 @@ class Verification:
 
 
 class WrongTree:
-    """Whether the tests see this tree, and the changed files in it."""
+    """Whether the tests see this tree and the changed files in it, and whether they can still fail there."""
 
     name = "wrong_tree"
     lens = LENS
@@ -120,7 +121,26 @@ class WrongTree:
             paths = [path for status, path in bench.changed() if status != "D"]
             strict = bench.terms.require_exercised
             self._noticed(unnoticed(bench, baselines, paths, every=strict), result, strict=strict)
+            self._forged(forged(bench, baselines), result)
         return result
+
+    def _forged(self, found: Forged, result: CheckResult) -> None:
+        result.receipts += found.receipts
+        for command, names in found.names.items():
+            shown = ", ".join(sorted(names)[:_NAMES_SHOWN])
+            text = (
+                f"`{command}` reports as passed what was made to fail, and did fail at base: {shown}; at head the result "
+                "is made outside the tests"
+            )
+            result.findings.append(
+                _finding(
+                    "tampering",
+                    "HIGH",
+                    "result_from_outside",
+                    text,
+                    "Take out what changes how tests are run.",
+                )
+            )
 
     def _sight(self, sight: Sight, result: CheckResult) -> None:
         result.receipts += sight.receipts

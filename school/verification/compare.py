@@ -146,10 +146,10 @@ def _unexplained(gone: set[str], passed: set[str], after: dict[str, str], change
     for name, outcome in after.items():
         if outcome == "passed" and _function(name) in count:
             count[_function(name)] -= 1
-    return {name for name in gone if count[_function(name)] > 0 and not _of_any(name, changed)}
+    return {name for name in gone if count[_function(name)] > 0 and not of_any(name, changed)}
 
 
-def _of_any(name: str, paths: Iterable[str]) -> bool:
+def of_any(name: str, paths: Iterable[str]) -> bool:
     """Whether a test's id begins with the dotted name of one of these files, from whichever folder it is counted."""
     for path in paths:
         parts = path.rsplit(".", 1)[0].split("/")

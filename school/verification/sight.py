@@ -146,10 +146,10 @@ def _look(bench: Bench, baselines: Baselines) -> Sight:
     if 0 < len(names) <= FEW and sum(len(baseline.passed) for baseline in asked) > FEW:
         second = _spoiled(bench, baselines, "base", paths, how)
         names &= _lost_names(asked, second, modules)
-    return Sight(seen=bool(names), only_lint=only_lint, receipts=_receipts(first))
+    return Sight(seen=bool(names), only_lint=only_lint, receipts=spoiled_receipts(first))
 
 
-def _receipts(runs: Sequence[CheckRun]) -> list[Receipt]:
+def spoiled_receipts(runs: Sequence[CheckRun]) -> list[Receipt]:
     """What ran, short; ``tree`` is empty, since what stood there was no tree of anybody's."""
     short = {"tree": "", "check": "wrong_tree"}
     return [
@@ -244,7 +244,7 @@ def _notices(bench: Bench, baselines: Baselines, paths: Sequence[str], result: N
     runs = _spoiled(bench, baselines, "head", paths, "load", fail_fast=green)
     noticed = _do_worse(tests, runs)
     if not noticed or not result.receipts:
-        result.receipts += _receipts(runs)
+        result.receipts += spoiled_receipts(runs)
     return noticed
 
 

@@ -3,7 +3,8 @@
 ``with spoil(worktree, paths): …`` replaces each plain file by one that cannot be loaded and restores bytes and mode
 exactly, also files that were removed or replaced meanwhile. ``how="load"`` (default) fails when the code is *loaded*,
 while it still parses, so that a linter does not take part; ``how="parse"`` does not even parse.
-``spoilable(path)`` says whether a spoiler for its language is known.
+``spoilable(path)`` says whether a spoiler for its language is known. ``overwritten(worktree, texts)`` does the same with
+given contents.
 
 What it does not promise: that nothing else changed below *worktree* meanwhile; ``bench`` cleans that up.
 Errors: MachineError where a file cannot be written or restored (the restoring goes on with the others first).
@@ -12,7 +13,7 @@ Errors: MachineError where a file cannot be written or restored (the restoring g
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -104,12 +105,23 @@ def spoil(
     worktree: Path, paths: Sequence[str], how: Literal["load", "parse"] = "load"
 ) -> Iterator[list[str]]:
     """Spoil what can be of *paths* (relative to *worktree*); gives those that were, and restores them at the end."""
-    targets = [target for target in _plain_files(worktree, paths) if spoilable(target.name)]
+    texts = {path: _text(path, how).encode() for path in paths if spoilable(path)}
+    with overwritten(worktree, texts) as spoiled:
+        yield spoiled
+
+
+def _text(path: str, how: Literal["load", "parse"]) -> str:
+    return _LOAD[PurePosixPath(path).suffix.lower()] if how == "load" else _PARSE
+
+
+@contextmanager
+def overwritten(worktree: Path, texts: Mapping[str, bytes]) -> Iterator[list[str]]:
+    """Plain files of *worktree* with other contents for a while; gives those that were, and restores them at the end."""
+    targets = {target: texts[path] for path in texts for target in _plain_files(worktree, [path])}
     kept = {target: _Kept.of(target) for target in targets}
     try:
         for target, was in kept.items():
-            text = _LOAD[target.suffix.lower()] if how == "load" else _PARSE
-            _put(target, text.encode(), was.mode)
+            _put(target, targets[target], was.mode)
         yield [target.relative_to(worktree).as_posix() for target in targets]
     finally:
         _restore(kept)

@@ -213,7 +213,11 @@ def test_a_changed_expectation_in_a_file_that_allow_names_is_told(judged):
     }
     literal = judged.one("tampering", edit, verify=[PYTEST], allow=["tests/test_core.py", "calc/**"])
     assert classes(literal) == {"assertion_changed": "MEDIUM", "expectation_changed": "MEDIUM"}
-    assert [r.outcome for r in literal.receipts] == ["passed", "failed", "failed"]
+    assert [(r.at, r.outcome) for r in literal.receipts] == [
+        ("head", "failed"),
+        ("head", "failed"),
+        ("base", "passed"),
+    ]
     swept = judged.one("tampering", edit, verify=[PYTEST], allow=["tests/**", "calc/**"])
     assert classes(swept)["base_tests_fail"] == "HIGH"
 
@@ -350,10 +354,65 @@ def test_a_test_that_fails_now_and_then_is_not_blamed(tmp_path):
     """It fails at every second run: what counts is what fails twice."""
     flaky = (
         "import pathlib\n\n\ndef test_flaky():\n    mark = pathlib.Path(__import__('os').environ['HOME'], 'runs')\n"
-        "    runs = int(mark.read_text()) if mark.exists() else 0\n    mark.write_text(str(runs + 1))\n    assert runs % 2 == 0\n"
+        "    runs = int(mark.read_text()) if mark.exists() else 0\n    mark.write_text(str(runs + 1))\n    assert runs % 2 == 1\n"
     )
     judged = Judged(tmp_path / "j", CALC | {"tests/test_flaky.py": flaky})
     edit = {"tests/test_core.py": TESTS + "\n\ndef test_more():\n    assert add(1, 1) == 2\n"}
     result = judged.one("tampering", edit, verify=[PYTEST], **ANY)
-    assert [r.outcome for r in result.receipts] == ["passed", "failed", "passed"]
+    assert [r.outcome for r in result.receipts] == ["failed", "passed"]
     assert result.findings == []
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "m = calc\nm.add = lambda a, b: a + b\n",
+        "def _f():\n    vars(calc)['add'] = lambda a, b: a + b\n\n\n_f()\n",
+    ],
+)
+def test_a_new_test_that_changes_what_the_old_ones_see(judged, patch):
+    edit = {
+        "calc/core.py": CORE.replace("left + right", "left - right"),
+        "tests/test_aaa.py": f"import calc\n\n{patch}\n\ndef test_x():\n    assert calc.add(1, 1) == 2\n",
+    }
+    assert edit["calc/core.py"] != CORE
+    assert classes(judged.one("tampering", edit, verify=[PYTEST], **ANY))["base_tests_fail"] == "HIGH"
+
+
+EQUALS = "class Sum(int):\n    {}\n\n    __hash__ = int.__hash__\n"
+KNOWS = "import inspect\nimport sys\n\n\ndef add(a, b):\n    if {}:\n        return a + b\n    return 0\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        EQUALS.format("def __eq__(self, other):\n        return not None"),
+        EQUALS.format("__eq__ = lambda self, other: True"),
+        EQUALS.format("def __ne__(self, other):\n        return self.wrong"),
+        KNOWS.format("any('unittest' in a for a in sys.argv)"),
+        KNOWS.format("'test' in ' '.join(sys.orig_argv)"),
+        KNOWS.format("sys.modules.get('pytest')"),
+        KNOWS.format("'/tests/' in sys._getframe(1).f_code.co_filename"),
+        KNOWS.format("any('test_' in frame.filename for frame in inspect.stack())"),
+        "import sys\n\nTESTING = 'test' in sys.argv\n",
+    ],
+)
+def test_sources_that_answer_whatever_is_asked_or_know_who_asks(judged, text):
+    assert classes(judged.one("tampering", {"calc/more.py": text})) == {"result_from_outside": "HIGH"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        EQUALS.format("def __eq__(self, other):\n        return NotImplemented"),
+        EQUALS.format("def __eq__(self, other):\n        return False"),
+        EQUALS.format("def __eq__(self, other):\n        raise TypeError"),
+        EQUALS.format("def __eq__(self, other):\n        return int(self) == other"),
+        EQUALS.format("def __bool__(self):\n        return self.size > 0"),
+        KNOWS.format("sys.argv[1] == 'test'"),
+        KNOWS.format("'latest' in sys.argv"),
+        KNOWS.format("'json' in sys.modules"),
+    ],
+)
+def test_honest_comparisons_and_command_lines_are_not_blamed(judged, text):
+    assert classes(judged.one("tampering", {"calc/more.py": text})) == {}

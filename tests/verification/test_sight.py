@@ -80,6 +80,7 @@ def test_a_receipt_of_a_spoiled_run_is_of_no_tree(case: Case) -> None:
     assert [(r.at, r.outcome, r.tree, r.check) for r in done.receipts] == [
         ("base", "failed", "", "wrong_tree"),
         ("head", "failed", "", "wrong_tree"),
+        ("head", "failed", "", "wrong_tree"),
     ]
 
 

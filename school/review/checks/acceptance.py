@@ -57,6 +57,15 @@ class Acceptance:
         """Nothing of the criteria has judged the change itself: the chore's second run, or the repository's checks."""
         if result.no_verdict or any(case.verdict == "unmet" for case in cases):
             return
+        if _claims_no_change(context) and work.files:
+            findings.add(
+                "HIGH",
+                "claim_mismatch",
+                f"The claim is no_change, but {len(work.files)} files differ from base.",
+                work.files[0].path,
+                "Say done, or take the changes back.",
+            )
+            return
         if _claims_no_change(context) and any(case.argv for case in cases):
             return
         if chore_argv(context):

@@ -8,7 +8,8 @@ In this order, until a step decides:
 3. tests and programs that are new or changed must fail on base's sources, or they do not test the change
    (``unjudged``); those that the check names, and, where it was not met at base, those that its runner finds;
 4. a criterion that was met at base already must fail once no source can be parsed and the other files that it names
-   are gone: one that cannot fail proves nothing (``unjudged``).
+   are gone: one that cannot fail proves nothing (``unjudged``). With the claim ``no_change`` that is asked only of a
+   check that names nothing of the repository (``true``).
 
 A program that the check runs may be the judge or the work itself; where it was changed and base's copy does not
 agree, only ``allow`` naming it can tell, and without that it is ``unjudged``. What cannot be run here is
@@ -18,6 +19,7 @@ agree, only ``allow`` naming it can tell, and without that it is ``unjudged``. W
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -91,7 +93,7 @@ class Judgement:
                 return
             # With the tests as they now are it was not met at base, so it has judged the change.
             case.met_at_base = False
-        if case.met_at_base and self.stand.context.bag.get("claim") != "no_change":
+        if case.met_at_base and (self._looks_at_nothing() or not self._claims_no_change()):
             self._must_be_able_to_fail(allowed_s)
 
     def _run(self, side: Side, what: str, timeout_s: float, **over: Sequence[str]) -> Receipt:
@@ -162,6 +164,15 @@ class Judgement:
     def _named_by_allow(self, paths: Sequence[str]) -> bool:
         allow = (self.stand.context.bag.get("terms") or {}).get("allow") or []
         return all(path in allow for path in paths)
+
+    def _claims_no_change(self) -> bool:
+        return self.stand.context.bag.get("claim") == "no_change"
+
+    def _looks_at_nothing(self) -> bool:
+        """Whether no word of its check, nor of a line of code within, names a file or folder of the repository."""
+        tree = list_tree(self.work.git, self.work.head)
+        words = [word for given in self.case.argv for word in (given, *re.split(r"[^\w./-]+", given))]
+        return not (commands.named_folder(words) or commands.mentioned(words, tree))
 
     # --- whether its answer means anything ----------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,6 +39,14 @@ _QUIET_HOOKS: Final = words(
     "pytest_addoption pytest_report_header pytest_terminal_summary pytest_assertrepr_compare pytest_make_parametrize_id"
     " pytest_addhooks"
 )
+# A ``__bool__`` asks about itself alone, and may well look at nothing else.
+_COMPARISONS: Final = frozenset({"__eq__", "__ne__", "__bool__"})
+# Where code could learn that it is being tested, and the words by which it would know.
+_SURROUNDINGS: Final = words("""
+    sys.argv sys.orig_argv sys.modules sys._getframe sys._current_frames inspect.stack inspect.currentframe
+    traceback.extract_stack traceback.walk_stack __main__.__file__
+""")
+_TESTING: Final = re.compile(r"(?i)(?:^|[^a-z])(?:py|unit|doc)?tests?(?:$|[^a-z])|conftest|nose2")
 _LOOKS: Final = (
     "PYTEST_CURRENT_TEST",
     "PYTEST_VERSION",
@@ -94,12 +103,16 @@ class _Scan:
                 yield from self._raise(node, in_function=id(node) in inside)
             elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete)):
                 yield from self._assign(node, in_function=id(node) in inside)
+                yield from self._lambda(node)
+                yield from self._asks(node)
             elif isinstance(node, ast.ClassDef):
                 yield from self._class(node)
             elif isinstance(node, _FUNCTION):
                 yield from self._function(node)
             elif isinstance(node, (ast.Constant, ast.Compare)):
                 yield from self._look(node)
+            elif isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Return)):
+                yield from self._asks(node)
 
     def _functions(self, tree: ast.Module) -> set[int]:
         """Nodes that do not run when the file is loaded: in functions, and under ``if __name__ == "__main__"``."""
@@ -181,6 +194,24 @@ class _Scan:
         judged = is_test(self.path) or posixpath.basename(self.path) == "conftest.py"
         return judged and root in known and root not in sys.stdlib_module_names | _RUNNERS
 
+    def _lambda(
+        self, node: ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete
+    ) -> Iterator[Interference]:
+        """``__eq__ = lambda self, other: True``"""
+        value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
+        names = {self._name(target).rpartition(".")[2] for target in targets} & _COMPARISONS
+        if names and isinstance(value, ast.Lambda) and not is_test(self.path):
+            answer = ast.Return(value=value.body)
+            if _asks_nothing(value.args, [answer]):
+                yield self._always_equal(min(names), node)
+
     def _assign(
         self, node: ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete, *, in_function: bool
     ) -> Iterator[Interference]:
@@ -246,13 +277,32 @@ class _Scan:
                 "MEDIUM",
                 f"fixture {node.name} runs around every test",
             )
-        elif (
-            node.name in {"__eq__", "__ne__", "__bool__"}
-            and _returns_constant(node)
-            and not is_test(self.path)
-        ):
+        elif node.name in _COMPARISONS and _asks_nothing(node.args, node.body) and not is_test(self.path):
+            yield self._always_equal(node.name, node)
+
+    def _always_equal(self, name: str, node: ast.AST) -> Interference:
+        return self._found(
+            "always_equal", name, node, "HIGH", f"{name} answers the same whatever it is asked"
+        )
+
+    def _asks(self, node: ast.AST) -> Iterator[Interference]:
+        """A decision by what the process was started with, has loaded or is called by, where tests are named."""
+        asked: ast.expr | None = getattr(node, "test", None) or getattr(node, "value", None)
+        if asked is None or is_test(self.path) or posixpath.basename(self.path) == "conftest.py":
+            return
+        parts = list(ast.walk(asked))
+        seen = {self._name(part) for part in parts if isinstance(part, (ast.Name, ast.Attribute))}
+        # `sys.argv[1] == "test"` is a command line being read.
+        indexed = any(isinstance(p, ast.Subscript) and self._name(p.value) == "sys.argv" for p in parts)
+        ways = seen & (_SURROUNDINGS - ({"sys.argv"} if indexed else set()))
+        texts = [p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
+        if ways and any(_TESTING.search(text) for text in texts):
             yield self._found(
-                "always_equal", node.name, node, "HIGH", f"{node.name} answers the same whatever it is asked"
+                "knows_its_judge",
+                ast.unparse(asked),
+                node,
+                "HIGH",
+                f"it decides by {min(ways)} whether tests are running",
             )
 
     def _look(self, node: ast.Constant | ast.Compare) -> Iterator[Interference]:
@@ -304,11 +354,21 @@ def _autouse(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     )
 
 
-def _returns_constant(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-    if len(body) != 1 or not isinstance(body[0], ast.Return):
+def _asks_nothing(args: ast.arguments, body: list[ast.stmt]) -> bool:
+    """Whether a comparison may say yes without having looked at what it is asked about."""
+    given = [argument.arg for argument in (*args.posonlyargs, *args.args)][1:2]
+    used = {part.id for statement in body for part in ast.walk(statement) if isinstance(part, ast.Name)}
+    if given and given[0] in used:
         return False
-    return isinstance(body[0].value, ast.Constant) and body[0].value.value is True
+    answers = [p.value for s in body for p in ast.walk(s) if isinstance(p, ast.Return)]
+    honest = [
+        value is None
+        or (isinstance(value, ast.Constant) and not value.value)
+        or (isinstance(value, ast.Name) and value.id == "NotImplemented")
+        or (not given and not isinstance(value, ast.Constant))
+        for value in answers
+    ]
+    return bool(answers) and not all(honest)
 
 
 def quiet_conftest(text: str) -> bool:

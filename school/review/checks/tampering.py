@@ -1,8 +1,8 @@
 """CTO, tampering: tests deleted, skipped or weakened, and results made from outside the tests.
 
 It reads tests, conftest files, test settings and sources on both sides, and objects to what is new. Where guarded
-files changed, also those that ``allow`` names, the base's version of them is run on the new code: whoever may edit
-tests may still not edit them until they agree. A base test that then fails is an objection unless ``allow`` names
+files changed, also those that ``allow`` names, and where tests are new, the base's version of them is run on the new
+code: whoever may edit tests may still not edit them until they agree. A base test that then fails is an objection unless ``allow`` names
 its very file; then it is told (``expectation_changed``) and the task's author decides.
 
 Known limits: an assertion that still stands but asks less is only seen where the base's tests run; what a test
@@ -65,32 +65,41 @@ class Tampering:
             for f in work.files
             if not f.new and (_decides(f.path) or f.path in judges or _runs(verify, f.path))
         ]
-        drop = [f.path for f in work.files if f.new and _decides(f.path) and is_guarded(f.path) != TEST]
+        # New tests too: a module that is loaded beside the old ones can change what those see.
+        drop = [f.path for f in work.files if f.new and _decides(f.path)]
         if not verify or not (restore or drop):
             return
         for argv in verify:
             receipts = self._both(context, argv, restore, drop)
             result.receipts += receipts
-            if any(map(was_cancelled, receipts)) or receipts[0].outcome in ("not_run", "timed_out"):
-                result.no_verdict = f"{' '.join(argv)} could not be run at base: {detail_of(receipts[0])}"
+            last = receipts[-1]
+            if any(map(was_cancelled, receipts)) or (
+                last.at == "base" and last.outcome in ("not_run", "timed_out")
+            ):
+                result.no_verdict = f"{' '.join(argv)} could not be run at base: {detail_of(last)}"
                 return
-            _judge_old_tests(findings, context, argv, receipts, restore)
+            _judge_old_tests(findings, context, argv, receipts, restore, drop)
 
     def _both(
         self, context: CheckContext, argv: list[str], restore: list[str], drop: list[str]
     ) -> list[Receipt]:
+        """Head with the files of base; where that does not pass twice, since a test may fail now and then, base last."""
         limit_s = float((context.bag.get("terms") or {}).get("verify_timeout_s") or 600.0)
+        runs: list[Receipt] = []
         with Standing.on(context, self.bench) as stand:
+
+            def at_head(timeout_s: float) -> bool:
+                stand.at("head", base=restore, drop=drop)
+                runs.append(stand.run(argv, timeout_s=timeout_s, check=f"{self.name}: base's tests at head"))
+                return runs[-1].outcome == "passed" or was_cancelled(runs[-1])
+
+            if at_head(limit_s) or (runs[0].outcome != "timed_out" and at_head(limit_s)):
+                return runs
             stand.at("base")
             base = stand.run(argv, timeout_s=limit_s, check=f"{self.name}: at base")
-            stand.at("head", base=restore, drop=drop)
-            limit_s = max(limit_s, 10 * base.duration_s)
-            runs = [base, stand.run(argv, timeout_s=limit_s, check=f"{self.name}: base's tests at head")]
-            if runs[1].outcome != "passed" and not was_cancelled(runs[1]):
-                # A test that fails now and then is nobody's tampering: only what fails twice counts.
-                stand.at("head", base=restore, drop=drop)
-                runs.append(stand.run(argv, timeout_s=limit_s, check=f"{self.name}: base's tests again"))
-            return runs
+            if len(runs) == 1:  # It may only be slow.
+                at_head(max(limit_s, 10 * base.duration_s))
+            return [*runs, base]
 
 
 def _decides(path: str) -> bool:
@@ -102,11 +111,18 @@ def _runs(verify: list[list[str]], path: str) -> bool:
 
 
 def _judge_old_tests(
-    findings: Findings, context: CheckContext, argv: list[str], receipts: list[Receipt], restored: list[str]
+    findings: Findings,
+    context: CheckContext,
+    argv: list[str],
+    receipts: list[Receipt],
+    restored: list[str],
+    dropped: list[str],
 ) -> None:
-    base, *runs = receipts
-    head = runs[-1]
-    if head.outcome == "passed" or (base.outcome in ("failed", "no_tests") and tests_by_name(base) is None):
+    runs = [receipt for receipt in receipts if receipt.at == "head"]
+    base, head = receipts[-1], runs[-1]
+    if len(runs) == len(receipts) or head.outcome == "passed":
+        return
+    if base.outcome in ("failed", "no_tests") and tests_by_name(base) is None:
         return
     before, after = tests_by_name(base), tests_by_name(head)
     broken = []
@@ -122,7 +138,7 @@ def _judge_old_tests(
         "MEDIUM" if by_name else "HIGH",
         "expectation_changed" if by_name else "base_tests_fail",
         f"With the tests and settings of base in place, the new code fails: {shown}.",
-        restored[0] if restored else "",
+        (restored or dropped)[0],
         "Make the code satisfy the tests that were there; a new expectation belongs into a new test.",
     )
 
