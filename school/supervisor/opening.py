@@ -65,10 +65,11 @@ def open_ground(plan: Plan, screen: Screen, deliver: Deliver) -> Iterator[Ground
     """Everything a run needs, made; MachineError where the machine does not allow it."""
     settings, repository = plan.settings, plan.repository
     run = new_run_id()
+    # Before anything is made: a disk that is too full is not filled further.
+    check_space(settings, repository, plan.leaves)
     with hold(repository, settings, f"run {run}"):
         refuse_unfit(settings)
         sweep(settings)
-        check_space(settings, repository, plan.leaves)
         clone = SchoolClone.open(repository, commits=[plan.base_commit], settings=settings)
         clone.pin(plan.base_commit, pin_name(plan.base_commit))
         facts = {"repo": str(repository.path), "repo_key": repository.key, "base": plan.base_commit}

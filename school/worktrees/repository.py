@@ -209,23 +209,26 @@ def space_needed(repository: Repository, leaves: int, *, cloned: bool = False) -
 
 
 def check_space(settings: Settings, repository: Repository, leaves: int) -> None:
-    """MachineError, with the numbers, when clone and checkouts would not fit where they belong."""
+    """MachineError, with the numbers, when clone, checkouts or records would not fit where they belong."""
     cloned = (settings.clones_dir / f"{repository.key}.git").is_dir()
     try:
         clone, checkouts = space_needed(repository, leaves, cloned=cloned)
     except GitError as cause:
         raise MachineError(f"{repository.path}: cannot tell how much space is needed: {cause}") from cause
     wanted: dict[int, list[tuple[Path, int]]] = {}
-    for place, need in ((settings.school_dir, clone), (settings.worktrees_dir, checkouts)):
+    needs = [(settings.school_dir, clone), (settings.worktrees_dir, checkouts)]
+    needs += [(place, 0) for place in (settings.bookbag_dir, settings.signal_dir, settings.lock_dir)]
+    for place, need in needs:
         existing = next(parent for parent in (place, *place.parents) if parent.exists())
         wanted.setdefault(existing.stat().st_dev, []).append((existing, need))
     for places in wanted.values():
-        needed = sum(need for _, need in places) + _SLACK_BYTES
+        taken = sum(need for _, need in places)
+        needed = taken + _SLACK_BYTES
         free = _free_bytes(places[0][0])
         if free < needed:
+            what = f"the clone of {repository.path} and {leaves + 2} checkouts" if taken else "records"
             raise MachineError(
-                f"{places[0][0]}: {free // 2**20} MiB free, about {needed // 2**20} MiB needed for "
-                f"the clone of {repository.path} and {leaves + 2} checkouts"
+                f"{places[0][0]}: {free // 2**20} MiB free, about {needed // 2**20} MiB needed for {what}"
             )
 
 

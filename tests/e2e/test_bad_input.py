@@ -255,8 +255,9 @@ def test_a_state_directory_that_is_a_file(refuse, repo, own_home):
     refuse(*with_tasks(repo, TASK), code=MACHINE, says=r"\.hermes")
 
 
-def test_a_full_disk(repo, own_home):
-    """A state directory on a file system of one megabyte; everything on it is as before but for what fits."""
+@pytest.mark.parametrize("variable", ["HERMES_HOME", "BOOKBAG_DIR", "SIGNAL_DIR", "LOCK_DIR"])
+def test_a_full_disk(repo, own_home, variable):
+    """Any part of the state on a file system of one megabyte; nothing is made, there or elsewhere."""
     small = own_home / "small"
     small.mkdir()
     mounted = subprocess.run(
@@ -268,9 +269,10 @@ def test_a_full_disk(repo, own_home):
     if mounted.returncode:
         pytest.skip(f"a small tmpfs cannot be mounted here: {mounted.stderr.strip()}")
     try:
-        done = run_conductor(
-            "--repo", str(repo), "--task", "x", "--run", "true", HERMES_HOME=str(small / "h")
-        )
+        place = {variable: str(small / "h")}
+        before = tree_of(own_home)
+        done = run_conductor("--repo", str(repo), "--task", "x", "--run", "true", **place)
+        assert tree_of(own_home) == before
     finally:
         subprocess.run(["umount", str(small)], check=True)
     assert done.returncode == MACHINE
