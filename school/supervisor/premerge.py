@@ -60,7 +60,16 @@ class Premerge:
         self.cancelled = True
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
-            TeacherTrees(ROLE, self.plan.settings).remove_all()
+            self.clear()
+
+    def clear(self) -> None:
+        """Remove working tree and scratch of this repository's merges, also those that a killed run left."""
+        TeacherTrees(ROLE, self.plan.settings).remove_all(self.plan.repository.key)
+        files.remove_tree(self._scratch)
+
+    @property
+    def _scratch(self) -> Path:
+        return self.plan.settings.scratch_dir / f"conductor-{self.plan.repository.key}"
 
     def _is_nothing_new(self, commit: str, parts: Sequence[str]) -> bool:
         clone = SchoolClone(self.clone)
@@ -89,7 +98,7 @@ class Premerge:
         trees = TeacherTrees(ROLE, plan.settings)
         worktree = trees.ensure(bag)
         trees.checkout(worktree, commit, self.terms.keep)
-        scratch = files.ensure_dir(plan.settings.scratch_dir / f"conductor-{plan.repository.key}")
+        scratch = files.ensure_dir(self._scratch)
         try:
             found = compare(self._context(bag, worktree, scratch), self.terms.verify).findings
         finally:

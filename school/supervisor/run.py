@@ -184,7 +184,9 @@ class Run:
         """Do what is due for one bead; whether anything moved."""
         match view.action:
             case Action.LEAF:
-                if view.state != "RUNNING":
+                if view.state == "RUNNING":
+                    self.leaves.watch(view.bag)
+                else:
                     self.leaves.hurry(view.bead)
                 return False
             case Action.SALVAGE:
@@ -228,7 +230,10 @@ class Run:
     def take_up(self) -> None:
         """Remove what beads left that were finished and not cleared away; the table does the rest."""
         live = self.ground.shelf.scan().keys()
-        reap(self.plan.settings, repo_key=self.plan.repository.key, dry_run=False, live=live.__contains__)
+        self.premerge.clear()
+        settings, key = self.plan.settings, self.plan.repository.key
+        for row in reap(settings, repo_key=key, dry_run=False, live=live.__contains__):
+            self.ground.closing.rescue(row["ref"])
 
     def miss(self, present: Any) -> None:  # noqa: ANN401 - a view of names
         """A bead in flight whose record can no longer be read ends here, honestly."""

@@ -6,7 +6,6 @@ be done twice. Nothing that an agent wrote is removed before it is in a commit.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +19,6 @@ from school.supervisor.board import Bag, bag_of
 from school.supervisor.closing import NOT_DELIVERED, Closing
 from school.supervisor.opening import hold
 from school.system import clock, files, locks, processes
-from school.system.markers import signal_exactly
 from school.tasks import TaskLedger
 from school.worktrees import Repository, SchoolClone, clone_for, inspect_repository, publish, reap
 from school.worktrees.salvage import salvage
@@ -93,19 +91,24 @@ def _nothing_to_deliver(bag: Bag, _repository: Repository, _clone: SchoolClone) 
 
 
 def recover(beads: Iterable[str], repo: Path, settings: Settings) -> list[Row]:
-    """Bring the work of *beads* (none: of every bead of this repository) into it, and say where it is."""
+    """Bring the work of *beads* (none: of each here that was not delivered) into the repository, and say where it is."""
     repository = inspect_repository(repo)
     with hold(repository, settings, "recover"):
         wanted = list(beads)
         for bead in wanted:
             if bag_of(check_bead(bead)) is None:
                 raise ConfigError(f"recover {bead}: there is no such bead")
-        return [_recovered(bead, repository, settings) for bead in wanted or _all_of(repository)]
+        return [_recovered(bead, repository, settings) for bead in wanted or _undelivered(repository)]
 
 
-def _all_of(repository: Repository) -> list[str]:
+def _undelivered(repository: Repository) -> list[str]:
     every = [*bookbag.list_bookbags(archived=True), *bookbag.list_bookbags()]
-    return [bead for bead in dict.fromkeys(every) if (bag_of(bead) or {}).get("repo_key") == repository.key]
+    bags = {bead: bag for bead in every if (bag := bag_of(bead)) is not None}
+    return [
+        bead
+        for bead, bag in bags.items()
+        if bag.get("repo_key") == repository.key and not bag.get("delivered")
+    ]
 
 
 def _recovered(bead: str, repository: Repository, settings: Settings) -> Row:
@@ -178,7 +181,7 @@ def _record(path: Path) -> Mapping[str, Any]:
 def _end(name: str, owner: locks.Owner) -> Row:
     if not processes.alive(owner):
         return {"process": name, "pid": owner.pid, "action": "gone"}
-    signal_exactly(owner.pid, owner.start, signal.SIGTERM)
+    processes.ask_to_end(owner.pid, owner.start)
     deadline = clock.monotonic() + STOP_WAIT_S
     waiting = clock.SystemClock()
     while processes.alive(owner) and clock.monotonic() < deadline:

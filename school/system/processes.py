@@ -85,9 +85,9 @@ class Child:
         return self.poll()
 
     def terminate(self) -> None:
-        """Ask it to end; it finishes nothing new and leaves its records whole."""
+        """Ask it to end; it finishes nothing new and leaves its records whole. One that stands still is woken."""
         if self.process.poll() is None:
-            signal_exactly(self.pid, self.start, signal.SIGTERM)
+            ask_to_end(self.pid, self.start)
 
     def kill_tree(self, grace_s: float) -> None:
         """End it, politely first, then it and everything that is below it."""
@@ -111,6 +111,12 @@ class Child:
         fd, self._lifeline = self._lifeline, -1
         if fd >= 0:
             os.close(fd)
+
+
+def ask_to_end(pid: int, start: str) -> None:
+    """SIGTERM to that very process, and SIGCONT: one that was stopped would never hear of it."""
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        signal_exactly(pid, start, number)
 
 
 def _descendants(pid: int) -> dict[int, str]:

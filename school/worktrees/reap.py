@@ -2,7 +2,7 @@
 
 A leaf's tree whose bead does not live is saved (again: it costs a hash of its files, and is the same if nothing
 changed) and then removed; one that cannot be saved stays. A tree that is gone leaves its bead repository, whose
-commits are saved before it goes. A directory without a record was not made here: with anything in it, it stays and
+commits are saved before it goes. So do the output and scratch folders, the leaf's log and lock. A directory without a record was not made here: with anything in it, it stays and
 is listed. Administration of the clones for trees that are gone is removed, locked or not.
 
 Never touched: what *live* says is in use, a teacher's tree whose repository is still there, anything outside the
@@ -16,13 +16,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import bookbag
 from school.contracts import WorktreeRecord
 from school.errors import SchoolError, WorktreeError
+from school.records.moves import BEAD_NAME
 from school.settings import Settings
-from school.system import files, log
+from school.system import files, locks, log
 from school.worktrees import layout
 from school.worktrees.clone import SchoolClone
 from school.worktrees.commits import save_commits
@@ -32,6 +33,8 @@ from school.worktrees.teachers import TeacherTrees
 
 Action = Literal["removed", "kept", "would_remove"]
 Row = dict[str, Any]
+# Who else has a scratch folder; no student's role is called so.
+_NO_BEADS: Final = ("teacher-", "conductor-")
 
 _log = log.get(__name__)
 
@@ -41,7 +44,8 @@ def reap(
 ) -> list[Row]:
     """Clean up below *settings*, of one repository or of all; one row for each thing found."""
     reaper = _Reaper(settings, repo_key, dry_run=dry_run, live=live)
-    return [*reaper.recorded(), *reaper.unrecorded(), *reaper.bead_repositories(), *reaper.administration()]
+    found = [*reaper.recorded(), *reaper.unrecorded(), *reaper.bead_repositories(), *reaper.administration()]
+    return [*found, *reaper.folders()]
 
 
 class _Reaper:
@@ -176,6 +180,46 @@ class _Reaper:
                 except WorktreeError:
                     continue
         return None
+
+    # --- what lies beside the trees ---------------------------------------------------------------------
+
+    def folders(self) -> Iterator[Row]:
+        """Output, scratch, log and lock of beads that are over; while a tree or a repository stays, so do they."""
+        here = self.settings
+        for folder in (here.outputs_dir, here.scratch_dir):
+            for path in _folders(folder):
+                if self._is_over(path.name):
+                    yield self._discarded(path)
+        files_of = [(here.logs_dir, "leaf-", ".log")]
+        files_of += [(here.processes_dir, "", f".leaf.lock{end}") for end in ("", ".owner")]
+        for folder, prefix, suffix in files_of:
+            for path in sorted(folder.glob(f"{prefix}*{suffix}")):
+                bead = path.name.removeprefix(prefix).removesuffix(suffix)
+                if not self.dry_run and self._is_over(bead):
+                    path.unlink(missing_ok=True)
+
+    def _discarded(self, path: Path) -> Row:
+        try:
+            if not self.dry_run:
+                files.remove_tree(path)
+        except (SchoolError, OSError) as cause:
+            return self._row(path, "kept", str(cause))
+        return self._row(path, "removed", "its bead is over")
+
+    def _is_over(self, bead: str) -> bool:
+        """Asked after the path was seen: a record is there before its leaf makes anything."""
+        here = self.settings
+        if not BEAD_NAME.fullmatch(bead) or bead.startswith(_NO_BEADS) or self.live(bead):
+            return False
+        marks = (
+            here.bookbag_dir / f"{bead}.json",
+            here.worktree_records_dir / f"{bead}.json",
+            layout.bead_repository(here, bead),
+        )
+        if any(map(os.path.lexists, marks)) or locks.held_elsewhere(here.processes_dir / f"{bead}.leaf.lock"):
+            return False
+        bag = _bag_of(bead)
+        return self.repo_key is None or bag.get("repo_key", self.repo_key) == self.repo_key
 
     # --- the clones' own lists --------------------------------------------------------------------------
 

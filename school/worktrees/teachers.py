@@ -111,10 +111,11 @@ class TeacherTrees:
         if os.path.lexists(self._admin(clone)):
             files.remove_tree(self._admin(clone))
 
-    def remove_all(self) -> None:
-        """Remove this role's trees of every repository; twice is fine."""
+    def remove_all(self, repo_key: str = "") -> None:
+        """Remove this role's trees, of every repository unless one is named; twice is fine."""
         for record_path, record in layout.records(self.settings):
-            if record is not None and record.kind == "teacher" and record.role == self.role:
+            mine = record is not None and record.kind == "teacher" and record.role == self.role
+            if record is not None and mine and repo_key in ("", record.repo_key):
                 self.remove(record_path, record)
 
     def remove(self, record_path: Path, record: WorktreeRecord) -> None:

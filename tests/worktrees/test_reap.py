@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+import bookbag
 from school.settings import Settings
 from school.worktrees import GitLeafWorktrees, SchoolClone, TeacherTrees, layout, reap, snapshot
 from tests.support import git
 from tests.support_git import bag_for, opened, repository_state
 
 ONE, TWO = "coder-python-coding-00000001", "coder-python-coding-00000002"
+NEEDED = {"task": "x", "student": "coder", "domain": "python", "difficulty": "easy"}
 
 
 def _nobody(bead: str) -> bool:
@@ -190,3 +192,31 @@ def test_ten_leaves_leave_nothing(place: tuple[dict[str, Any], SchoolClone], sch
     assert list(school.bead_repos_dir.iterdir()) == []
     assert list(school.worktree_records_dir.iterdir()) == []
     assert list((clone.path / "scratch").iterdir()) == []
+
+
+def test_what_lies_beside_the_trees_goes_when_the_bead_is_over(
+    place: tuple[dict[str, Any], SchoolClone], school: Settings
+) -> None:
+    """A conductor that died between archive and removal, or a record that somebody took away."""
+    bag, _ = place
+    key = str(bag["repo_key"])
+
+    def leave(bead: str) -> list[Path]:
+        places = [school.outputs_dir / bead, school.scratch_dir / bead, school.logs_dir / f"leaf-{bead}.log"]
+        places += [school.processes_dir / f"{bead}.leaf.lock{end}" for end in ("", ".owner")]
+        for path in places:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("") if path.suffix else path.mkdir()
+        return places
+
+    over, living, others = leave(ONE), leave(TWO), leave("coder-python-coding-00000003")
+    kept = leave("teacher-cto")[1], leave(f"conductor-{key}")[1]
+    bookbag.write_bookbag(**{**bag, "bead": TWO, **NEEDED})
+    foreign = {**bag, "bead": others[0].name, "repo_key": "another-12345678", "status": "failed"}
+    bookbag.write_bookbag(**{**foreign, **NEEDED})
+    bookbag.archive_bookbag(others[0].name)
+    assert _rows(school, key=key, dry_run=True) == {ONE: ("would_remove", "")}
+    assert all(path.exists() for path in over)
+    assert _rows(school, key=key) == {ONE: ("removed", "")}
+    assert not any(path.exists() for path in over)
+    assert all(path.exists() for path in (*living, *others, *kept))
