@@ -84,11 +84,17 @@ def cli(context: click.Context, /, **flags: Any) -> None:  # noqa: ANN401 - clic
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What every subcommand is told: which repository, whether it was named, and whether JSON is wanted."""
+    """What every subcommand is told: which repository, whether it was named, whether JSON is wanted, the settings."""
 
     repo: Path
     named: bool
     json: bool
+    settings: Settings
+
+
+def asked_of(repo: str | None, *, json_: bool | None) -> Asked:
+    """What was asked; ConfigError, before anything else is done, names a variable that cannot be."""
+    return Asked(Path(repo or "."), bool(repo), bool(json_), read_settings())
 
 
 def command(
@@ -100,10 +106,8 @@ def command(
         @click.pass_context
         def entered(context: click.Context, /, *, repo: str | None, json_: bool, **given: Any) -> None:  # noqa: ANN401
             before = context.find_root().params
-            named = repo or before.get("repo")
-            context.exit(
-                body(Asked(Path(named or "."), bool(named), bool(json_ or before.get("json_"))), **given) or 0
-            )
+            asked = asked_of(repo or before.get("repo"), json_=json_ or before.get("json_"))
+            context.exit(body(asked, **given) or 0)
 
         for parameter in parameters:
             entered = parameter(entered)
@@ -263,8 +267,8 @@ def clean(flags: Mapping[str, Any]) -> int:
     """``--clean-worktrees``."""
     from school.supervisor.upkeep import clean_worktrees
 
-    asked = Asked(Path(flags["repo"] or "."), bool(flags["repo"]), flags["json_"])
-    rows = clean_worktrees(asked.repo, read_settings(), dry_run=flags["dry_run"])
+    asked = asked_of(flags["repo"], json_=flags["json_"])
+    rows = clean_worktrees(asked.repo, asked.settings, dry_run=flags["dry_run"])
     rows_out(rows, asked, nothing="No worktree is left over.")
     return 0
 
@@ -295,7 +299,7 @@ def retry(asked: Asked, task: str) -> None:
     """Let a task that was rejected, failed or blocked begin its attempts again."""
     from school.supervisor.upkeep import retry as retry_task
 
-    row = retry_task(task, asked.repo, read_settings())
+    row = retry_task(task, asked.repo, asked.settings)
     if asked.json:
         emit(row)
     else:
@@ -316,7 +320,7 @@ def recover(asked: Asked, bead: str | None, *, all_: bool) -> None:
     if bool(bead) == all_:
         raise click.UsageError("give a BEAD, or --all")
     rows_out(
-        recover_work([bead] if bead else [], asked.repo, read_settings()), asked, nothing="There is no work."
+        recover_work([bead] if bead else [], asked.repo, asked.settings), asked, nothing="There is no work."
     )
 
 
@@ -325,7 +329,7 @@ def stop(asked: Asked) -> None:
     """End the conductor of this repository, and the teachers if nobody else needs them."""
     from school.supervisor.upkeep import stop as stop_processes
 
-    rows_out(stop_processes(asked.repo, read_settings()), asked, nothing="Nothing is running.")
+    rows_out(stop_processes(asked.repo, asked.settings), asked, nothing="Nothing is running.")
 
 
 @command("demo")
@@ -360,9 +364,8 @@ def status(asked: Asked, *, watch: bool) -> None:
     """Show who is at work, and what waits."""
     from school.status.documents import status_document
 
-    settings = read_settings()
     if not watch:
-        show_document("status", status_document(settings, repo=asked.repo), asked)
+        show_document("status", status_document(asked.settings, repo=asked.repo), asked)
         return
     if asked.json:
         raise click.UsageError("--watch is for people; ask again for another document")
@@ -373,8 +376,8 @@ def status(asked: Asked, *, watch: bool) -> None:
         watcher.wait(1.0)
         return True
 
-    with Watcher(settings.signal_dir, rescan_s=1.0) as watcher:
-        watch_status(sys.stdout, lambda: status_document(settings, repo=asked.repo), wait)
+    with Watcher(asked.settings.signal_dir, rescan_s=1.0) as watcher:
+        watch_status(sys.stdout, lambda: status_document(asked.settings, repo=asked.repo), wait)
 
 
 @command("list", click.option("--all", "all_", is_flag=True, help="The finished ones too."))
@@ -387,7 +390,7 @@ def list_(asked: Asked, *, all_: bool) -> None:
         from school.worktrees import inspect_repository
 
         key = inspect_repository(asked.repo).key
-    show_document("list", list_rows(read_settings(), archived=all_, repo_key=key), asked)
+    show_document("list", list_rows(asked.settings, archived=all_, repo_key=key), asked)
 
 
 @command("show", click.argument("bead"))
@@ -395,7 +398,7 @@ def show(asked: Asked, bead: str) -> None:
     """Show everything that is known of one bead."""
     from school.status import documents
 
-    show_document("show", documents.show(read_settings(), bead), asked)
+    show_document("show", documents.show(asked.settings, bead), asked)
 
 
 @command("leaderboard")
@@ -403,7 +406,7 @@ def leaderboard(asked: Asked) -> None:
     """Show how well each agent does, per role and domain."""
     from school.scores import ScoreBook
 
-    show_document("leaderboard", ScoreBook(read_settings()).leaderboard(), asked)
+    show_document("leaderboard", ScoreBook(asked.settings).leaderboard(), asked)
 
 
 @command("check", click.option("--repair", is_flag=True, help="Put right what can be, losing nothing."))
@@ -411,15 +414,14 @@ def check(asked: Asked, *, repair: bool) -> int:
     """Prove the invariants of the state directory; exit 1 naming what fails."""
     from school.status.check import check_document, failed
 
-    settings = read_settings()
     if repair:
         from school.supervisor.opening import hold
         from school.worktrees import inspect_repository
 
-        with hold(inspect_repository(asked.repo), settings, "check --repair"):
-            rows = check_document(settings, repair=True)
+        with hold(inspect_repository(asked.repo), asked.settings, "check --repair"):
+            rows = check_document(asked.settings, repair=True)
     else:
-        rows = check_document(settings)
+        rows = check_document(asked.settings)
     show_document("check", rows, asked)
     return int(failed(rows))
 
@@ -430,7 +432,7 @@ def doctor(asked: Asked) -> int:
     from school.status.check import failed
     from school.status.doctor import doctor_document
 
-    rows = doctor_document(read_settings(), repo=asked.repo, explicit=asked.named)
+    rows = doctor_document(asked.settings, repo=asked.repo, explicit=asked.named)
     show_document("doctor", rows, asked)
     return MACHINE_EXIT if failed(rows) else 0
 

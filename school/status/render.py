@@ -82,15 +82,14 @@ def _drawn(sections: Iterable[Section]) -> Group:
 
 
 def _table(section: Section) -> Table:
-    from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD if section.columns else None, show_header=bool(section.columns))
+    table = Table(box=None, padding=(0, 1, 0, 0), show_header=bool(section.columns), header_style="bold")
     width = len(section.columns) or max(len(row) for row in section.rows)
     for index in range(width):
+        # On a narrow terminal the others are folded, widest first; a column that is cut says less than is so.
         name = section.columns[index] if section.columns else ""
-        last = index == width - 1
-        table.add_column(name, overflow="fold", no_wrap=not last, justify="left", ratio=None)
+        table.add_column(name, overflow="fold", no_wrap=index == 0)
     for row in section.rows:
         table.add_row(*(_cell(value) for value in row))
     return table

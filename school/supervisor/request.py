@@ -113,7 +113,7 @@ class RunRecord:
 def begin_record(settings: Settings, run: str, request: Request, facts: Mapping[str, Any]) -> RunRecord:
     """A new record of *run*, on disk; the oldest ones beyond what is kept go."""
     record = RunRecord(settings, run, {"request": asdict(request), "started_at": clock.now(), **facts})
-    record.put(round=0, ended_at="", exit=None)
+    record.put(round=1, ended_at="", exit=None)
     for old in sorted(settings.runs_dir.glob("*.json"))[:-RUNS_KEPT_MAX]:
         old.unlink(missing_ok=True)
     return record
