@@ -7,6 +7,7 @@ standard library only, so that ``status`` in a pipe costs no more than its docum
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,7 @@ from school.system import clock
 _FINDINGS_SHOWN_MAX: Final = 50
 _OUTPUT_LINES_MAX: Final = 20
 _TEXT_LINES_MAX: Final = 40
+_CITED_LINES_MAX: Final = 12
 _QUEUE: Final = ("running", "waiting", "reviewed", "scored", "failed", "blocked", "unreadable")
 
 
@@ -172,13 +174,18 @@ def _show(bag: Mapping[str, Any]) -> Iterable[Section]:
         yield Section("history", (), rows)
     if criteria := _criteria(bag):
         yield Section("criteria", (), criteria)
-    lenses = [row for role in ("cto", "coo") for row in _lenses(role, bag)]
-    if lenses:
+    if lenses := _lenses(bag):
         yield Section("lenses", ("teacher", "lens", "outcome", "receipts", "findings", "why"), lenses)
-    if findings := bag.get("findings"):
-        yield Section(
-            f"findings ({len(findings)})", (), [_finding(item) for item in findings[:_FINDINGS_SHOWN_MAX]]
-        )
+    receipts = [_receipt(role, item) for role, lens in _judged(bag) for item in lens.get("receipts") or []]
+    if receipts:
+        yield Section("receipts", ("teacher", "at", "outcome", "exit", "tests", "check"), receipts)
+    # The record has them together once both reviews are in; until then each lens has its own.
+    findings = bag.get("findings") or [
+        item for _, lens in _judged(bag) for item in lens.get("findings") or []
+    ]
+    if findings:
+        told = [row for item in findings[:_FINDINGS_SHOWN_MAX] for row in _finding(item)]
+        yield Section(f"findings ({len(findings)})", (), told)
     if output := str(bag.get("output") or "").strip():
         lines = output.splitlines()[-_OUTPUT_LINES_MAX:]
         yield Section("output (its end)", (), [(line,) for line in lines])
@@ -204,9 +211,10 @@ def _facts(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
         ("files", ", ".join(map(str, bag.get("files_changed") or []))),
         ("base", bag.get("base_commit")),
         ("head", bag.get("head_commit")),
+        ("ref", bag.get("ref")),
         ("branch", delivered.get("branch")),
         ("repository", bag.get("repo")),
-        ("worktree", bag.get("worktree")),
+        ("worktree", "" if bag.get("state") in ("BLOCKED", "DISPOSED") else bag.get("worktree")),
     ]
     return [row for name, value in facts if value not in (None, "") for row in _lines(name, str(value))]
 
@@ -225,8 +233,16 @@ def _criteria(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _lenses(role: str, bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    review = bag.get(f"{role}_review") or {}
+def _judged(bag: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Every lens of both reviews, with its teacher."""
+    return [
+        (role, lens)
+        for role in ("cto", "coo")
+        for lens in (bag.get(f"{role}_review") or {}).get("lenses") or []
+    ]
+
+
+def _lenses(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
         (
             role.upper(),
@@ -236,10 +252,30 @@ def _lenses(role: str, bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
             str(len(lens.get("findings") or [])),
             str(lens.get("reason") or ""),
         )
-        for lens in review.get("lenses") or []
+        for role, lens in _judged(bag)
     ]
 
 
-def _finding(item: Mapping[str, Any]) -> tuple[str, ...]:
-    citation = f" [{item['citation']}]" if item.get("citation") else ""
-    return str(item.get("severity")), str(item.get("issue_class")), f"{item.get('description', '')}{citation}"
+def _receipt(role: str, item: Mapping[str, Any]) -> tuple[str, ...]:
+    """One check that was run: where, how it ended, what it counted, and what it was."""
+    tests = ", ".join(f"{number} {kind}" for kind, number in (item.get("tests") or {}).items() if number)
+    ended = item.get("exit_code")
+    return (
+        role.upper(),
+        str(item.get("at") or ""),
+        str(item.get("outcome") or ""),
+        "-" if ended is None else str(ended),
+        tests or "-",
+        f"{item.get('check')}: {shlex.join(map(str, item.get('argv') or []))}",
+    )
+
+
+def _finding(item: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """One finding; a citation of several lines stands below it, its end where it is long."""
+    head, said = (str(item.get("severity")), str(item.get("issue_class"))), str(item.get("description") or "")
+    cited = [line for line in str(item.get("citation") or "").splitlines() if line.strip()]
+    if len(cited) == 1:
+        return [(*head, f"{said} [{cited[0]}]")]
+    if len(cited) > _CITED_LINES_MAX:
+        cited = [cited[0], "…", *cited[2 - _CITED_LINES_MAX :]]
+    return [(*head, said), *(("", "", f"  {line}") for line in cited)]

@@ -1,0 +1,60 @@
+"""What ``show`` tells of the evidence: every check with its receipt, and findings that can be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from school.status.paper import plain, sections_of
+
+RECEIPT = {
+    "check": "verification",
+    "argv": ["python3", "-m", "pytest", "-k", "a b"],
+    "at": "head",
+    "outcome": "failed",
+    "exit_code": 1,
+    "tests": {"passed": 3, "failed": 1, "errors": 0},
+}
+FINDING = {
+    "severity": "HIGH",
+    "issue_class": "tests_broken",
+    "description": "It broke.",
+    "citation": "$ pytest\n" + "\n".join(f"line {number}" for number in range(40)),
+}
+
+
+def shown(**bag: Any) -> str:
+    lens = {"lens": "CORRECTNESS", "outcome": "NO_VERDICT", "receipts": [RECEIPT], "findings": [FINDING]}
+    record = {"bead": "coder-python-00000001", "cto_review": {"lenses": [lens]}, **bag}
+    return plain(sections_of("show", record))
+
+
+def test_every_check_is_shown_with_its_receipt():
+    lines = shown().splitlines()
+    row = next(line for line in lines if "verification: " in line)
+    assert row.split("  ")[0] == "CTO"
+    assert [word for word in ("head", "failed", "1", "3 passed, 1 failed") if word not in row] == []
+    assert row.endswith("verification: python3 -m pytest -k 'a b'")
+
+
+def test_findings_are_shown_before_both_reviews_are_in_and_once_after():
+    assert shown(findings=[]).count("It broke.") == 1
+    assert shown(findings=[FINDING]).count("It broke.") == 1
+
+
+def test_a_long_citation_keeps_its_lines_its_command_and_its_end():
+    said = shown(findings=[FINDING])
+    assert "\\n" not in said
+    lines = [line.strip() for line in said.splitlines()]
+    assert lines[lines.index("$ pytest") + 1] == "…"
+    assert lines[lines.index("line 30") + 9] == "line 39"
+    assert "line 29" not in lines
+    short = shown(findings=[{**FINDING, "citation": "a.py:1"}])
+    assert "It broke. [a.py:1]" in short
+
+
+def test_a_working_tree_is_named_only_while_it_can_be_there():
+    places = {"worktree": "/w/study-coder-00000001", "ref": "refs/school/coder-python-00000001"}
+    for state, there in (("RUNNING", True), ("FAILED", True), ("BLOCKED", False), ("DISPOSED", False)):
+        said = shown(state=state, **places)
+        assert (places["worktree"] in said) is there
+        assert places["ref"] in said
