@@ -129,16 +129,16 @@ class Closing:
         return True
 
     def rescue(self, ref: str) -> None:
-        """*ref* of the clone holds what was found in a tree without a living bead: publish it, if it is news."""
+        """*ref* of the clone holds what lay in the tree of no living bead: publish it, if it is news."""
         commit = self.clone.ref(ref) if ref else ""
         known = self.repository.git()
         if not commit or known.ok("cat-file", "-e", f"{commit}^{{commit}}"):
             return
         try:
             publish(self.clone, self.repository, commit, ref)
-            self.told(f"work whose record is gone is saved as {ref}")
+            self.told(f"work that a run left unsaved is saved as {ref}")
         except WorktreeError as error:
-            self.told(f"work whose record is gone is in {self.clone.path}, {ref}: {error}")
+            self.told(f"work that a run left unsaved is in {self.clone.path}, {ref}: {error}")
 
     # --- steps ----------------------------------------------------------------------------------------
 

@@ -105,6 +105,9 @@ class _Reaper:
             why = "its removal had begun"
         elif gone:
             ref = save_commits(workspace.git_dir, record.bead, SchoolClone(workspace.clone))
+            # What could not be saved of the tree went with it; there is nothing left to keep for anybody.
+            record.salvage_failed = ""
+            layout.write_record(layout.leaf_record_path(self.settings, record.bead), record)
         else:
             bag = _bag_of(record.bead)
             saved = snapshot(workspace, bag=bag, settings=self.settings)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import bookbag
+from school.errors import WorktreeError
 from school.settings import Settings
 from school.worktrees import GitLeafWorktrees, SchoolClone, TeacherTrees, layout, reap, snapshot
 from tests.support import git
@@ -220,3 +221,24 @@ def test_what_lies_beside_the_trees_goes_when_the_bead_is_over(
     assert _rows(school, key=key) == {ONE: ("removed", "")}
     assert not any(path.exists() for path in over)
     assert all(path.exists() for path in (*living, *others, *kept))
+
+
+def test_a_tree_that_went_unsaved_leaves_nothing_once_its_commits_are_saved(
+    place: tuple[dict[str, Any], SchoolClone], school: Settings
+) -> None:
+    bag, clone = place
+    workspace = GitLeafWorktrees(school).create(bag)
+    (workspace.path / "own").write_text("committed")
+    git(workspace.path, "add", "own")
+    git(workspace.path, "commit", "-q", "-m", "Own")
+    own = git(workspace.path, "rev-parse", "HEAD")
+    shutil.rmtree(workspace.path)
+    with pytest.raises(WorktreeError):
+        snapshot(workspace, bag=bag, settings=school)
+    with pytest.raises(WorktreeError, match="refused to remove: not saved"):
+        GitLeafWorktrees(school).remove(workspace)
+    assert set(_rows(school)) == {workspace.path.name}
+    assert clone.has(own)
+    assert not workspace.git_dir.exists()
+    assert layout.read_record(layout.leaf_record_path(school, ONE)) is None
+    assert _rows(school) == {}
