@@ -345,6 +345,21 @@ def test_the_last_line_for_people(school, repo, capfd):
     assert out[-1].endswith("no_change 0")
 
 
+def test_people_are_told_where_work_lies_that_became_no_branch(school, repo, capfd):
+    there = ["--accept", "calc/c.txt is there", "--check", "test -f calc/c.txt"]
+    conductor.entry(["--repo", str(repo), "--task", "Add c", "--run", "touch calc/b.txt", *there, "--sync"])
+    out = capfd.readouterr().out
+    assert "add-c: rejected, its work is kept as refs/school/" in out
+    commands = {line.split()[0]: line.split(maxsplit=1)[1] for line in out.splitlines() if line[:2] == "  "}
+    subprocess.run(["sh", "-c", commands["keep:"]], check=True)
+    bead = commands["keep:"].split()[-2]
+    assert git(repo, "ls-tree", "--name-only", bead, "calc/b.txt") == "calc/b.txt"
+    looked = subprocess.run(["sh", "-c", commands["look:"]], check=True, capture_output=True, text=True)
+    assert "calc/b.txt" in looked.stdout
+    assert commands["why:"] == f"python conductor.py show {bead}"
+    assert "again:" not in commands
+
+
 def test_help_is_quick_because_it_loads_nothing_of_a_run():
     code = "import sys, conductor; conductor.entry(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(

@@ -16,6 +16,7 @@ from school.supervisor.rounds import TaskState, counts, last_line
 from school.worktrees import Repository, SchoolClone, clone_for
 
 SIGNALLED: Final = 128
+_ENDED_WITHOUT_BRANCH: Final = ("rejected", "failed", "blocked")
 # (bag, repository, clone, row) to the lines that say how to look and how to merge.
 Instructions = Callable[[Mapping[str, Any], Repository, SchoolClone, Mapping[str, str]], list[str]]
 
@@ -79,6 +80,21 @@ def for_people(result: Result, instructions: Instructions) -> Iterator[str]:
                 bag, result.plan.repository, clone_for(bag, settings=result.plan.settings), row
             )
             yield from (f"  {line}" for line in found)
+        elif row["bead"] and row["outcome"] in _ENDED_WITHOUT_BRANCH and result.plan is not None:
+            yield from _undelivered(row, result.plan.repository)
     if result.exit > SIGNALLED or result.error:
         yield f"Continue with: python conductor.py --resume --repo {shlex.quote(result.document['repo'])}"
     yield last_line(result.document["counts"])
+
+
+def _undelivered(row: Mapping[str, Any], repository: Repository) -> Iterator[str]:
+    """Where the work of a task lies that ended without a branch, and the commands to look at it and to keep it."""
+    bead, ref, place = row["bead"], row["ref"], shlex.quote(str(repository.path))
+    kept = bool(ref) and repository.git().ok("show-ref", "--verify", "--quiet", ref)
+    yield f"\n{row['id']}: {row['outcome']}" + (f", its work is kept as {ref}:" if kept else ":")
+    yield f"  why:    python conductor.py show {bead}"
+    if kept:
+        yield f"  look:   git -C {place} show {ref}"
+        yield f"  keep:   git -C {place} branch {bead} {ref}"
+    if row["outcome"] == "blocked":
+        yield f"  again:  python conductor.py retry {row['id']} --repo {place}"
