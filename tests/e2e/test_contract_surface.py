@@ -187,6 +187,7 @@ class Seen:
     out: str = ""
     err: str = ""
     during: dict[str, Any] = field(default_factory=dict)
+    paths: set[str] = field(default_factory=set)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -247,7 +248,15 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
             words = (*argv, *here, "--tasks", str(place / "tasks.yaml"))[: len(argv) + 2 if argv else None]
             found.during[" ".join(argv)] = asked(*words, env=env, code=4, quiet=False)
         gate.touch()
-        found.code = run.wait(90)
+
+        def over() -> bool:
+            found.paths.update(paths_below(found.state))
+            return run.poll() is not None
+
+        found.paths.update(paths_below(found.state))
+        until(over, "the end of the run", 120)
+        found.code = run.returncode
+    found.paths.update(paths_below(found.state))
     found.out, found.err = (place / "out").read_text(), (place / "err").read_text()
     return found
 
@@ -379,6 +388,68 @@ def test_recover_and_retry(seen: Seen) -> None:
     assert has(asked("retry", "idle", *here, env=seen.env), shape)["archived"] == []
     assert asked("retry", "stuck", *here, env=seen.env)["archived"] == [seen.row("stuck")["bead"]]
     assert has(asked("retry", "none", *here, env=seen.env, code=2, quiet=False), {"error": str, "exit": int})
+
+
+# --- what lies on disk --------------------------------------------------------------------------------------
+
+ON_DISK = ROOT / "docs" / "on-disk.md"
+OPAQUE = ("school/clones/*.git", "school/beads/*", "school/tmp/*", "school/outputs/*", "worktrees/*/*")
+TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.\d+\.[0-9a-z-]+\.tmp(/.*)?")
+# What needs a corruption, a death, a wait, a set-up or a merge to come about, or lives for less than a look.
+SELDOM = (
+    "corrupt",
+    "broken",
+    ".making",
+    ".removing",
+    ".guard",
+    "<bead>.lock",
+    "merge",
+    "tmp/conductor",
+    "/setup",
+    "environment-",
+    ".owner",
+)
+
+
+def paths_below(root: Path) -> Iterator[str]:
+    """Every path that is no folder on the way to others; of opaque folders only that they are there."""
+    for place, folders, names in os.walk(root):
+        here = Path(place).relative_to(root)
+        yield from (str(here / name) for name in names)
+        for name in list(folders):
+            if any((here / name).match(pattern) for pattern in OPAQUE):
+                folders.remove(name)
+                yield f"{here / name}/…"
+
+
+def documented_paths() -> dict[str, re.Pattern[str]]:
+    """Each path that the tables of the page name, below HERMES_HOME, and what matches it."""
+    found, folder = {}, ""
+    for line in ON_DISK.read_text().splitlines():
+        if heading := re.match(r"## .*: `([^`]+)`", line):
+            folder = heading[1]
+        elif folder and line.startswith("| `"):
+            for token in re.findall(r"`([^`]+)`", line.split(" | ")[0]):
+                exact = re.escape(folder + token)
+                if not token.endswith("/"):  # a folder, whose files have rows of their own
+                    found[folder + token] = re.compile(re.sub(r"<[^<>/]+>", "[^/]+", exact))
+    return found
+
+
+def test_every_path_on_disk_is_on_the_page_and_every_path_on_the_page_comes_about(seen: Seen) -> None:
+    documented = documented_paths()
+    strangers = [
+        path
+        for path in sorted(seen.paths)
+        if not TEMPORARY.fullmatch(path) and not any(form.fullmatch(path) for form in documented.values())
+    ]
+    assert strangers == []
+    never = [
+        name
+        for name, form in documented.items()
+        if not any(word in name for word in SELDOM) and not any(map(form.fullmatch, seen.paths))
+    ]
+    assert never == []
 
 
 # --- a killed run: what --clean-worktrees and --resume say ----------------------------------------------------
