@@ -56,16 +56,22 @@ def init(repo: Path) -> list[dict[str, Any]]:
     """Write what is missing; one row a file."""
     repository = inspect_repository(repo)
     found = facts(GitTree(Git(git_dir=repository.common_dir), repository.head_commit)).verify_commands
-    config = CONFIG.format(commands=json.dumps([list(command) for command in found]))
+    config = CONFIG.format(commands=json.dumps([list(c) for c in found], ensure_ascii=False))
     return [_write(repository.path / FILE_NAME, config), _write(repository.path / TASKS_FILE, TASKS)]
 
 
 def _write(path: Path, text: str) -> dict[str, Any]:
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        file = path.open("x", encoding="utf-8")
     except FileExistsError:
         return {"file": str(path), "action": "kept"}
     except OSError as error:
+        raise files.machine_error("write", path, error) from error
+    try:
+        with file:
+            file.write(text)
+    except OSError as error:
+        # Half a file would be "kept" the next time, and mean something else.
+        path.unlink(missing_ok=True)
         raise files.machine_error("write", path, error) from error
     return {"file": str(path), "action": "written"}

@@ -4,11 +4,12 @@ Objects come in by a fetch from the clone, by path and commit id, that writes no
 boundary and no reflog and starts no maintenance; refs are created, never moved. Every step may be done again.
 
 Errors: ``WorktreeError`` (the repository refused the objects, or a ref of another commit is there), ``MachineError``
-from below for a repository that is gone.
+for a repository that is gone or whose disk takes nothing: no other bead's work would fit there either.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from school.worktrees.repository import Repository
 # What git would do beside the fetch, if the repository's own configuration asked for it.
 _ONLY_OBJECTS: Final = {**FETCH_CONFIG, "fetch.pruneTags": "false", "fetch.all": "false"}
 BRANCH_BYTES_MAX: Final = 200
+_DISK_SAYS: Final = re.compile("No space left on device|Disk quota exceeded|Read-only file system")
 
 _log = log.get(__name__)
 
@@ -43,6 +45,10 @@ def publish(clone: SchoolClone, repository: Repository, commit: str, ref: str) -
     try:
         git.run("fetch", *how, str(clone.path), commit, timeout_s=FETCH_TIMEOUT_S)
     except GitError as cause:
+        if why := _DISK_SAYS.search(str(cause)):
+            raise MachineError(
+                f"{repository.common_dir}: cannot take commit {commit}, to be kept as {ref}: {why[0]}"
+            ) from cause
         raise WorktreeError(
             f"{repository.path}: did not take commit {commit} from {clone.path}: {cause}"
         ) from cause

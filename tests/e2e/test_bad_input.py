@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -255,28 +258,63 @@ def test_a_state_directory_that_is_a_file(refuse, repo, own_home):
     refuse(*with_tasks(repo, TASK), code=MACHINE, says=r"\.hermes")
 
 
-@pytest.mark.parametrize("variable", ["HERMES_HOME", "BOOKBAG_DIR", "SIGNAL_DIR", "LOCK_DIR"])
-def test_a_full_disk(repo, own_home, variable):
-    """Any part of the state on a file system of one megabyte; nothing is made, there or elsewhere."""
-    small = own_home / "small"
-    small.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@contextmanager
+def small_disk(place: Path) -> Iterator[Path]:
+    """A file system of two megabytes."""
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"a small tmpfs cannot be mounted here: {mounted.stderr.strip()}")
     try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("variable", ["HERMES_HOME", "BOOKBAG_DIR", "SIGNAL_DIR", "LOCK_DIR"])
+def test_a_full_disk(repo, own_home, variable):
+    """Any part of the state on a file system that is too small; nothing is made, there or elsewhere."""
+    with small_disk(own_home / "small") as small:
         place = {variable: str(small / "h")}
         before = tree_of(own_home)
         done = run_conductor("--repo", str(repo), "--task", "x", "--run", "true", **place)
         assert tree_of(own_home) == before
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
     assert done.returncode == MACHINE
     assert re.search(r"space|disk", json.loads(done.stdout)["error"]), done.stderr
+
+
+def test_the_disk_of_the_repository_is_full_when_its_work_is_done(repo, own_home):
+    """The run ends and names the disk; with room again the next one delivers what was judged."""
+    with small_disk(own_home / "small") as small:
+        there = small / "repo"
+        subprocess.run(["git", "clone", "-q", str(repo), str(there)], check=True)
+        fill = f"cat /dev/zero > {shlex.quote(str(small / 'fill'))} || echo new > added.txt"
+        argv = [
+            "--repo",
+            str(there),
+            "--task",
+            "Add a file",
+            "--run",
+            shlex.join(["sh", "-c", fill]),
+            "--sync",
+        ]
+        done = run_conductor(*argv)
+        assert done.returncode == MACHINE, done.stdout
+        assert "No space left on device" in json.loads(done.stdout)["error"]
+        (small / "fill").unlink()
+        again = run_conductor("--repo", str(there), "--resume")
+        assert again.returncode == 0, again.stdout
+        assert git(there, "show", "school/add-a-file:added.txt") == "new"
+
+
+def test_init_leaves_no_half_a_file_on_a_full_disk(repo, own_home):
+    with small_disk(own_home / "small") as small:
+        there = small / "repo"
+        subprocess.run(["git", "clone", "-q", str(repo), str(there)], check=True)
+        subprocess.run(["sh", "-c", f"cat /dev/zero > {shlex.quote(str(small / 'fill'))}"], check=False)
+        assert run_conductor("init", "--repo", str(there)).returncode == MACHINE
+        assert not (there / "school-tasks.yaml").exists()
 
 
 # --- what must work -----------------------------------------------------------------------------------------
