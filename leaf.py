@@ -80,6 +80,7 @@ class StudentLeaf:
         self.stop = stop or Stop()
         self.bag: dict[str, Any] = {}
         self.workspace: Workspace | None = None
+        self._tree: tuple[int, int] | None = None
         self.outcome: AgentOutcome | None = None
         self.notes: list[str] = []
 
@@ -95,6 +96,7 @@ class StudentLeaf:
             self.bag = self.running()
             self._step("booting")
             self.workspace = self._worktrees().create(self.bag)
+            self._tree = _identity(self.workspace.path)
             self._prepare()
         return str(self.workspace.path)
 
@@ -161,10 +163,12 @@ class StudentLeaf:
     def _hidden(self, name: str) -> Path:
         """``.hermes/<name>`` in the worktree; a folder outside it where that would lead through a link.
 
-        A repository may hold ``.hermes`` as a link or a file, and an agent may make one of it: what is written
-        through it would change something that is not ours.
+        A repository may hold ``.hermes`` as a link or a file, and an agent may make one of it, or put another folder
+        or a link in the place of its whole tree: what is written through it would change something that is not ours.
         """
         folder = self._booted().path
+        if self._tree is not None and _identity(folder) != self._tree:
+            return self._output_dir()
         for part in (".hermes", name):
             folder /= part
             if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
@@ -333,6 +337,15 @@ class StudentLeaf:
         owner = processes.owner_fields(identity.this_process())
         files.write_plain(path, files.dumps({**base, **owner, "step": step, "since": clock.now()}))
         _log.info("leaf.stepped", bead=self.bead, step=step)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which folder lies at *path* itself, links not followed; None when nothing does."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 # --- the process ------------------------------------------------------------------------------------------

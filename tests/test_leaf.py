@@ -498,3 +498,23 @@ def test_the_steps_by_hand(repo: Path, school: Settings) -> None:
     leaf.dispose()
     assert not Path(path).exists()
     assert SchoolClone.at(leaf.bag["repo_key"], settings=school).has(leaf.bag["head_commit"])
+
+
+@pytest.mark.parametrize(
+    ("instead", "status"),
+    [("os.symlink(repo, tree)", "failed"), ("os.mkdir(tree)", "open"), ("pass", "failed")],
+)
+def test_an_agent_that_puts_something_else_in_the_place_of_its_tree(
+    repo: Path, school: Settings, instead: str, status: str
+) -> None:
+    """Nothing of ours is written through it; an empty folder is a tree in which everything was removed."""
+    before = sorted(str(path) for path in repo.rglob("*") if ".git/" not in str(path))
+    code = f"import os, pathlib; repo, tree = {str(repo)!r}, os.getcwd()\n"
+    code += f"pathlib.Path('work').write_text('x'); os.rename(tree, tree + '.moved'); {instead}"
+    bead = new_bead(repo, script(code))
+    bag = run(bead, school, status=int(status == "failed"))
+    assert bag["status"] == status
+    assert sorted(str(path) for path in repo.rglob("*") if ".git/" not in str(path)) == before
+    tree = Path(bag["worktree"])
+    assert not (tree.is_dir() and (tree / ".hermes").exists())
+    assert (school.outputs_dir / bead / f"{bead}.json").is_file()
