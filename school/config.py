@@ -16,7 +16,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -54,6 +54,15 @@ def load_config(
         return ProjectConfig.model_validate(merged, strict=True)
     except ValidationError as error:  # two layers, each right, that do not fit each other
         raise ConfigError("\n".join(_sentences(f"{base_name} over {home_name}", error))) from None
+
+
+def is_left_out(repository: Path, base_text: str | None) -> bool:
+    """Whether the working tree of *repository* has a ``school.toml`` that is not the one of the base commit."""
+    try:
+        text = (repository / FILE_NAME).read_text("utf-8", errors="replace")
+    except OSError:
+        return False
+    return text != (base_text or "").replace("\r\n", "\n")
 
 
 def _parsed(text: str | None, name: str) -> dict[str, Any]:

@@ -341,14 +341,17 @@ def test_the_last_line_for_people(school, repo, capfd):
     code = conductor.entry(argv)
     out = capfd.readouterr().out.splitlines()
     assert code in (0, 1)
+    assert not any("does not count" in line for line in out)
     assert out[-1].startswith("accepted ")
     assert out[-1].endswith("no_change 0")
 
 
 def test_people_are_told_where_work_lies_that_became_no_branch(school, repo, capfd):
+    (repo / "school.toml").write_text("# Changed, and not committed.\n")
     there = ["--accept", "calc/c.txt is there", "--check", "test -f calc/c.txt"]
     conductor.entry(["--repo", str(repo), "--task", "Add c", "--run", "touch calc/b.txt", *there, "--sync"])
     out = capfd.readouterr().out
+    assert "note: school.toml as it lies there does not count" in out
     assert "add-c: rejected, its work is kept as refs/school/" in out
     commands = {line.split()[0]: line.split(maxsplit=1)[1] for line in out.splitlines() if line[:2] == "  "}
     subprocess.run(["sh", "-c", commands["keep:"]], check=True)

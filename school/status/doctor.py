@@ -272,7 +272,12 @@ def _config_detail(settings: Settings, repository: Repository | None) -> str:
     found = [name for name in layers if Path(name).is_file()]
     if _base_text(repository) is not None:
         found.append(f"{school_config.FILE_NAME} of HEAD")
-    return " under ".join(found) or "defaults"
+    detail = " under ".join(found) or "defaults"
+    if repository is not None and school_config.is_left_out(repository.path, _base_text(repository)):
+        detail += (
+            f"; {repository.path / school_config.FILE_NAME} is not committed as it is, so it does not count"
+        )
+    return detail
 
 
 def _task_file(repository: Repository | None, config: ProjectConfig) -> tuple[bool | None, str]:

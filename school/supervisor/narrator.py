@@ -34,6 +34,10 @@ class Narrator:
         self.screen.say(f"run {run}: {many} on {plan.repository.path} at {plan.base_commit[:12]}")
         if plan.repository.dirty:
             self.screen.warn(f"{plan.repository.dirty} uncommitted change(s) are not included")
+        if plan.config_left_out:
+            self.screen.warn(
+                "school.toml as it lies there does not count: only the one of the base commit does"
+            )
         if plan.config.sandbox.mode == "auto":
             self.screen.warn("agents and checks run unconfined: confinement is not available in this version")
 
@@ -118,21 +122,14 @@ class Narrator:
 
     def _step(self, view: View) -> str:
         if view.state == "RUNNING":
-            return str(self._read(self.settings.processes_dir / f"{view.bead}.json").get("step", ""))
+            leaf = files.read_object(self.settings.processes_dir / f"{view.bead}.json") or {}
+            return str(leaf.get("step", ""))
         doing = []
         for role in TEACHER_ROLES:
-            record = self._read(self.settings.teachers_dir / f"{role}.json")
+            record = files.read_object(self.settings.teachers_dir / f"{role}.json") or {}
             if record.get("bead") == view.bead:
                 doing.append(f"{role}: {record.get('check') or record.get('state')}")
         return ", ".join(doing)
-
-    @staticmethod
-    def _read(path: Any) -> Mapping[str, Any]:  # noqa: ANN401 - a path
-        try:
-            record = files.read_json(path)
-        except ValueError:
-            return {}
-        return record if isinstance(record, dict) else {}
 
 
 def _short(text: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from school.agents import chores, registry
-from school.config import FILE_NAME, load_config, refuse_impossible_limits
+from school.config import FILE_NAME, is_left_out, load_config, refuse_impossible_limits
 from school.contracts import AgentSpec, ProjectConfig
 from school.errors import ConfigError, MachineError, TaskFileError
 from school.settings import Settings
@@ -43,6 +43,7 @@ class Plan:
     verify: list[list[str]]
     agents: Mapping[str, list[AgentSpec]]
     resumed: bool = False
+    config_left_out: bool = False
 
     @property
     def leaves(self) -> int:
@@ -71,7 +72,18 @@ def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> P
     refuse_branches(tasks, repository, config.delivery.prefix)
     agents = {task.id: candidates(task, config, request, tasks) for task in tasks}
     refuse_missing_agents(agents)
-    return Plan(request, settings, repository, base, config, tasks, verify, agents, resumed=bool(base_commit))
+    return Plan(
+        request,
+        settings,
+        repository,
+        base,
+        config,
+        tasks,
+        verify,
+        agents,
+        resumed=bool(base_commit),
+        config_left_out=is_left_out(repository.path, _file_at(git, base, FILE_NAME)),
+    )
 
 
 def refuse_bad_numbers(request: Request) -> None:

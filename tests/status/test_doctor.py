@@ -127,6 +127,25 @@ def test_a_wrong_configuration_is_said_with_file_and_key(school: Settings, repo:
     assert "school.toml" in row["detail"]
 
 
+def test_a_configuration_that_is_not_committed_is_said(school: Settings, repo: Path):
+    def said() -> bool:
+        row = rows_of(school, repo)["configuration"]
+        assert row["ok"] is True
+        return "not committed" in row["detail"]
+
+    path = repo / "school.toml"
+    assert not said()
+    path.write_bytes(b"[limits]\nleaves = 3\n")
+    assert said()
+    git(repo, "add", "school.toml")
+    git(repo, "commit", "-q", "-m", "Configure")
+    assert not said()
+    path.write_bytes(b"[limits]\r\nleaves = 3\r\n")
+    assert not said()
+    path.unlink()
+    assert not said()
+
+
 def test_the_task_file_is_read(school: Settings, repo: Path):
     path = repo / "school-tasks.yaml"
     path.write_text("tasks:\n  - {id: a, task: x, chore: format}\n")
