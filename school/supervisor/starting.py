@@ -141,9 +141,15 @@ class Starter:
 
     def pause(self, retry_at: str) -> None:
         """Wait for a quota's stated reset, within bounds."""
-        wait_s = PAUSE_S
-        if retry_at:
-            wait_s = (clock.parse(retry_at) - clock.parse(clock.now())).total_seconds()
-        wait_s = min(max(wait_s, 0.0), PAUSE_S_MAX)
+        wait_s = pause_s(retry_at, clock.now())
         self.paused_until = clock.monotonic() + wait_s
         self.narrator.halted(f"a quota is used up; new students wait {wait_s:.0f} s")
+
+
+def pause_s(retry_at: str, now: str) -> float:
+    """How long to wait for a quota that an agent says is there again at *retry_at*; it may say anything."""
+    try:
+        wait_s = (clock.parse(retry_at) - clock.parse(now)).total_seconds()
+    except ValueError:
+        wait_s = PAUSE_S
+    return min(max(wait_s, 0.0), PAUSE_S_MAX)

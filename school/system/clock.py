@@ -27,7 +27,10 @@ def parse(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         raise ValueError(f"{text!r} is no ISO-8601 time stamp") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{text!r} lies outside the years that there are") from None
 
 
 class Clock(Protocol):
