@@ -170,6 +170,7 @@ class Closing:
         bead = bag["bead"]
         outputs = self.settings.outputs_dir / bead
         if outputs.is_dir():
+            files.sweep_temporaries(outputs)  # of a leaf that was killed while it wrote
             # Regular files only: whatever else lies there is not what a leaf wrote.
             found |= {
                 path.name: path

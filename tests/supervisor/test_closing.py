@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from school.supervisor.upkeep import retry
 from school.system import files
 from school.tasks import Task, TaskLedger
 from tests.building import State
-from tests.support import git
+from tests.support import ROOT, git
 
 TASK = Task(id="fix-parse", task="Fix it.")
 
@@ -142,3 +144,16 @@ def test_killed_between_setting_aside_and_parking_the_next_look_parks_it(state: 
     again = Closing(state.settings, state.repository, state.clone, delivery.deliver, live, lambda _: None)
     assert again.park(bag_of(bead))
     assert live.why_not_due(TASK) == "blocked"
+
+
+def test_what_a_killed_leaf_had_half_written_is_not_archived(state: State, closing: Closing):
+    bead = state.running(TASK)
+    outputs = files.ensure_dir(state.settings.outputs_dir / bead)
+    (outputs / "stdout").write_text("said\n")
+    dead = "import os, sys; from school.system import files; open(files.temporary_name(sys.argv[1]), 'x')"
+    subprocess.run([sys.executable, "-c", dead, str(outputs / "brief.json")], cwd=ROOT, check=True)
+    assert len(list(outputs.iterdir())) == 2
+    bookbag.locked_update_bookbag(bead, by="leaf", status="failed", reason="leaf_died")
+    assert closing.close(bag_of(bead))
+    archived = sorted(path.name for path in (state.settings.archive_dir / bead).iterdir())
+    assert archived == ["bookbag.json", "stdout"]
