@@ -55,7 +55,7 @@ _TEST_FOLDERS: Final = words("test tests __tests__ __mocks__ __snapshots__ spec 
 # The case counts here: Latest.java is no test.
 _TEST_FILES: Final = _globs(
     """
-    test_*.py *_test.py *_tests.py tests.py test.py test_*.pyi *.test.?s *.test.?sx *.spec.?s *.spec.?sx
+    test_*.py *_test.py *_tests.py tests.py test.py test.[jt]s tests.[jt]s test.[cm][jt]s test_*.pyi *.test.?s *.test.?sx *.spec.?s *.spec.?sx
     *.test.m?s *.test.c?s *.spec.m?s *.spec.c?s *_test.go *_spec.rb *_test.rb test_*.rb *Test.java *Tests.java
     *IT.java *Test.kt *Tests.kt *Spec.scala *Test.scala *Test.php *Tests.cs *Test.cs *_test.exs *_test.dart
     *_test.cc *_test.cpp *_unittest.cc *_test.c test_*.c test_*.cpp *_test.rs tests.rs test_*.sh *_test.sh

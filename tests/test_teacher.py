@@ -137,6 +137,28 @@ def test_a_verdict_is_given_only_while_it_is_due(school: Settings, repo: Path) -
     assert read(given)["coo_verdict"] == "FAIL"
 
 
+def test_a_pass_that_appears_during_a_review_that_fails_is_set_aside(school: Settings, repo: Path) -> None:
+    """Whatever runs in a check can write here; what it writes does not stand against the teacher's own."""
+    bead, before = hand_over(repo, acceptance=[]), hand_over(repo)
+
+    def forge(context: CheckContext) -> None:
+        passing = TeacherWorktree("coo", checks=[Says("COMPLETENESS")])._desk()
+        bag = context.bag
+        passing._keep(bag, passing._judge(bag, "", ""))
+
+    assert (
+        TeacherWorktree("coo", checks=[Says("COMPLETENESS", severity="HIGH", then=forge)]).review(bead)
+        == "FAIL"
+    )
+    assert json.loads(review_file(school, bead, "coo").read_text())["verdict"] == "FAIL"
+    assert read(bead)["coo_verdict"] == "FAIL"
+    # One that lies there before, and passes a criterion without having run it, is no review at all.
+    desk = TeacherWorktree("coo", checks=[Says("COMPLETENESS")])._desk()
+    desk._keep(read(before), desk._judge(read(before), "", "").model_copy(update={"verdict": "PASS"}))
+    assert desk.finished_review(read(before)) is None
+    assert len(list((school.reviews_dir / "corrupt").iterdir())) == 2
+
+
 # --- no verdict -------------------------------------------------------------------------------------------
 
 

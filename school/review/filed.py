@@ -1,8 +1,10 @@
 """The finished reviews as they lie on disk: what a verdict rests on.
 
 A bag that says PASS is not believed by whoever acts on it: ``filed_review`` reads the file that its teacher wrote
-before entering the verdict, and takes only one that is about exactly this bead, tree and commit. ``filed_refusal``
-says, by the two files alone, why a bag cannot count as accepted.
+before entering the verdict, and takes only one that is about exactly this bead, tree and commit, and whose PASS brings the
+receipts that such a review always has (``without_evidence``). ``filed_refusal`` says, by the two files alone, why a bag
+cannot count as accepted. What it does not promise: a file forged with receipts and all, by a process with the user's own
+rights, looks like any other.
 
 Reads only; errors are data.
 """
@@ -14,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from school.contracts import TEACHER_ROLES, ReviewFile
+from school.contracts import TEACHER_ROLES, Review, ReviewFile
 from school.errors import SchoolError
 from school.records.derive import acceptance_refusal
 from school.review.verdicts import review_id
@@ -45,7 +47,31 @@ def filed_review(bag: Mapping[str, Any], role: str, settings: Settings) -> tuple
     wrong = [f"{key} {value!r} instead of {due!r}" for key, (value, due) in said.items() if value != due]
     if wrong:
         return None, f"the {role}'s review file {name} is about something else: {'; '.join(wrong)}"
+    if why := without_evidence(bag, role, review.review):
+        return None, f"the {role}'s review file {name} {why}"
     return review, ""
+
+
+def without_evidence(bag: Mapping[str, Any], role: str, review: Review) -> str:
+    """Which check of its own a PASS of *role* has no receipt of, on what *bag* hands over; '' when it has all."""
+    if review.verdict != "PASS":
+        return ""
+    judged = (bag.get("head_commit"), bag.get("tree"))
+    receipts = [receipt for lens in review.lenses for receipt in lens.receipts]
+    ran = [
+        r.argv for r in receipts if (r.at, r.commit, r.tree) == ("head", *judged) and r.outcome != "not_run"
+    ]
+    for argv in _due(bag, role):
+        if argv not in ran:
+            return f"passes what it never ran: {' '.join(argv)}"
+    return ""
+
+
+def _due(bag: Mapping[str, Any], role: str) -> list[list[str]]:
+    if role == "coo":
+        return [list(c["check"]) for c in bag.get("acceptance") or [] if c.get("check")]
+    changed = bag.get("files_changed") and bag.get("claim") != "no_change"
+    return [list(argv) for argv in (bag.get("terms") or {}).get("verify") or []] if changed else []
 
 
 def unfiled(bag: Mapping[str, Any], settings: Settings) -> str:

@@ -45,6 +45,7 @@ from school.contracts import (
 )
 from school.errors import BookbagInvalidError, SchoolError, TeacherError
 from school.records.moves import WAITING
+from school.review.filed import without_evidence
 from school.review.verdicts import decide, review_id
 from school.settings import Settings
 from school.system import clock, files, log
@@ -271,10 +272,16 @@ class Desk:
             place = files.quarantine(path, path.parent / "corrupt")
             _log.error("review.foreign", bead=bag["bead"], moved_to=str(place))
             return None
+        if why := without_evidence(bag, self.role, found.review):
+            place = files.quarantine(path, path.parent / "corrupt")
+            _log.error("review.forged", bead=bag["bead"], moved_to=str(place), why=why)
+            return None
         return found.review
 
     def _keep(self, bag: Mapping[str, Any], review: Review) -> Review:
-        """Make the review file; where one is already, that one counts."""
+        """Make the review file. There was none when this began: one that is there now and is no milder counts; one that
+        passes what fails here was made by what ran in the checks, and is set aside.
+        """
         assert review.verdict
         file = ReviewFile(
             review_id=review.review_id,
@@ -290,7 +297,14 @@ class Desk:
         try:
             files.create_json(self._file(bag), dump(file))
         except FileExistsError:
-            return self.finished_review(bag) or review
+            found = self.finished_review(bag)
+            if found is not None and found.verdict in ("FAIL", review.verdict):
+                return found
+            if found is not None:
+                place = files.quarantine(self._file(bag), self.settings.reviews_dir / "corrupt")
+                why = "it appeared during the review, and passes what fails"
+                _log.error("review.forged", bead=bag["bead"], moved_to=str(place), why=why)
+            files.create_json(self._file(bag), dump(file))
         return review
 
     def _enter(self, judged: Mapping[str, Any], review: Review) -> str:

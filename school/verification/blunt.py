@@ -71,6 +71,26 @@ def NAME(test=None):
     raise AssertionError("made to fail, to see whether that is noticed")
 """
 
+# The same for a file of tests in JavaScript, asked once they are loaded: the file itself then fails.
+_SCRIPT: Final = """
+;(() => {
+  let asked = [];
+  try {
+    const a = require("assert");
+    asked = [() => a(false), () => a.ok(false), () => a.equal(1, 2), () => a.strictEqual(1, 2), () => a.notStrictEqual(1, 1),
+      () => a.deepEqual([1], [2]), () => a.deepStrictEqual([1], [2]), () => a.throws(() => {})];
+  } catch (e) {}
+  if (typeof expect === "function") asked.push(() => expect(1).toBe(2), () => expect(1).toEqual(2));
+  for (const ask of asked) {
+    let objects = false;
+    try { ask(); } catch (e) { objects = true; }
+    if (!objects) return;
+  }
+  throw new Error("made to fail, to see whether that is noticed");
+})();
+"""
+_SCRIPTS: Final = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts")
+
 
 @dataclass(slots=True)
 class Forged:
@@ -184,8 +204,9 @@ def _run(bench: Bench, pairs: list[tuple[list[str], Baseline]], side: Side) -> l
     texts: dict[str, bytes] = {}
     for path in sorted(bench.environment.tracked(side)):
         target = worktree / path
-        if path.endswith(".py") and is_test(path) and _is_small_file(target):
-            text = blunted(target.read_bytes())
+        if path.endswith((".py", *_SCRIPTS)) and is_test(path) and _is_small_file(target):
+            source = target.read_bytes()
+            text = blunted(source) if path.endswith(".py") else source + _SCRIPT.encode()
             if text is not None:
                 texts[path] = text
     if not texts:

@@ -46,6 +46,9 @@ _NO_TESTS: Final = re.compile(
     rb"|^testing: warning: no tests to run",
     re.MULTILINE,
 )
+# What `cargo test` prints around the tests of one program; a test that exits with 0 keeps the second from coming.
+_BEGINS: Final = re.compile(rb"^running \d+ tests?$", re.MULTILINE)
+_ENDS: Final = re.compile(rb"^test result: ", re.MULTILINE)
 _SUMMARY: Final = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+m?s\b", re.MULTILINE)
 _COUNT: Final = re.compile(r"(\d+) (failed|errors?|x?passed)")
 
@@ -177,6 +180,8 @@ def _judge_by_status(finished: processes.Finished) -> _Judged:
         return "failed", f"exit {finished.exit_code}", None
     if _NO_TESTS.search(finished.stdout):
         return "no_tests", "it says itself that it ran no test", None
+    if len(_BEGINS.findall(finished.stdout)) > len(_ENDS.findall(finished.stdout)):
+        return "failed", "exit 0, but a run of tests that began did not come to its own end", None
     return "passed", "", None
 
 

@@ -60,6 +60,22 @@ def test_a_check_script_that_a_criterion_runs_may_not_be_edited(tmp_path):
     assert judged.one("scope", edit, acceptance=criterion, allow=["tools/accept.py"]).findings == []
 
 
+def test_what_a_check_script_loads_from_beside_it_may_not_be_edited_either(tmp_path):
+    from tests.review.support import CALC, Judged
+
+    files = {
+        "tools/check.py": "from wanted import SUM\n",
+        "tools/wanted.py": "SUM = 5\n",
+        "tools/other.py": "A = 1\n",
+    }
+    judged = Judged(tmp_path / "j", CALC | files)
+    verify = [["python", "tools/check.py"]]
+    result = judged.one("scope", {"tools/wanted.py": "SUM = -1\n"}, verify=verify)
+    assert classes(result) == {"check_edited": "HIGH"}
+    assert "tools/check.py" in result.findings[0].description
+    assert judged.one("scope", {"tools/other.py": "A = 2\n"}, verify=verify).findings == []
+
+
 def test_a_source_that_a_criterion_runs_is_the_work(judged):
     criterion = [{"id": "a", "text": "runs", "check": ["python", "calc/core.py"]}]
     assert judged.one("scope", {"calc/core.py": CORE + "\n"}, acceptance=criterion).findings == []

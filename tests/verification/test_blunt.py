@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -161,3 +162,27 @@ def test_a_new_test_that_stops_the_others_from_running(case: Case) -> None:
     silent = unit("test_x", "self.assertTrue(1)", RUNS)
     edit = {"calc/core.py": WRONG, "tests/test_aaa.py": silent}
     assert classes(case.wrong_tree(edit))["result_from_outside"] == "HIGH"
+
+
+NODE = {
+    "index.js": "exports.add = (a, b) => a + b;\n",
+    "test.js": "const assert = require('assert');\nconst { add } = require('./index.js');\nassert.strictEqual(add(2, 3), 5);\n",
+}
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+@pytest.mark.parametrize(
+    ("way", "blamed"),
+    [
+        ("process.exit(0);\n", True),
+        ("process.on('exit', () => { process.exitCode = 0; });\n", True),
+        ("require('assert').strictEqual = () => {};\n", True),
+        ("", False),
+    ],
+)
+def test_results_that_are_made_outside_the_tests_in_javascript(case_of: Any, way: str, blamed: bool) -> None:
+    case = case_of(NODE)
+    wrong = {"index.js": f"{way}exports.add = (a, b) => a {'-' if way else '+ 0 +'} b;\n"}
+    argv = ["node", "test.js"]
+    assert classes(case.verification(wrong, [argv])) == {}
+    assert classes(case.wrong_tree(wrong, [argv])) == ({"result_from_outside": "HIGH"} if blamed else {})

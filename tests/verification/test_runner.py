@@ -243,3 +243,16 @@ def test_other_tests_still_run_where_one_module_cannot_be_collected(tree: Path) 
     write_tree(tree, {"test_a.py": "import nothing_of_that_name\n", "test_b.py": "def test_b(): pass\n"})
     done = run(tree, [*PYTEST, "-x"])
     assert done.tests_by_name == {"::test_a": "error", "test_b::test_b": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("printed", "outcome"),
+    [
+        ("running 2 tests\ntest result: ok. 2 passed\n", "passed"),
+        ("running 2 tests\n", "failed"),
+        ("running 1 test\ntest result: ok. 1 passed\n\nrunning 3 tests\n", "failed"),
+        ("running 2 tests from ./a.ts\n", "passed"),
+    ],
+)
+def test_a_run_of_cargo_that_ends_before_its_own_end(tree: Path, printed: str, outcome: str) -> None:
+    assert run(tree, [sys.executable, "-c", f"print({printed!r})"]).outcome == outcome

@@ -60,7 +60,7 @@ def commands_of(context: CheckContext) -> list[list[str]]:
 
 
 def judging_scripts(context: CheckContext, work: Work) -> dict[str, str]:
-    """Changed files that existed at base and are run as a check: path to who runs it."""
+    """Changed files that existed at base and are run as a check, or loaded by one: path to who runs it."""
     existing = [file.path for file in work.files if not file.new]
     found: dict[str, str] = {}
     for argv in commands_of(context):
@@ -74,6 +74,31 @@ def judging_scripts(context: CheckContext, work: Work) -> dict[str, str]:
             found |= {
                 suspect: path for suspect in suspects if re.search(_MENTIONS % re.escape(suspect), text)
             }
+    return _helpers(context, work, existing) | found
+
+
+def _helpers(context: CheckContext, work: Work, existing: list[str]) -> dict[str, str]:
+    """Changed files beside a script that is run as a check, which that script names: what it imports or compares with.
+
+    In the root everything stands beside everything, so there nothing is concluded.
+    """
+    tree = list_tree(work.git, work.base)
+    judges = {
+        script
+        for argv in commands_of(context)
+        for script in commands.programs(argv, tree)
+        if commands.judge_like(script) and "/" in script
+    }
+    oids = {script: tree[script][1] for script in judges}
+    blobs = read_blobs(work.git, sorted(set(oids.values())), 256 * 1024)
+    found = {}
+    for script, oid in oids.items():
+        text = blobs.get(oid, b"").decode("utf-8", "replace")
+        beside = [p for p in existing if p != script and posixpath.dirname(p) == posixpath.dirname(script)]
+        for path in beside:
+            stem = posixpath.basename(path).partition(".")[0]
+            if stem and re.search(rf"(?<![\w-]){re.escape(stem)}(?![\w-])", text):
+                found[path] = script
     return found
 
 
