@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from school.errors import SchoolError
+from school.status.flags import VERIFY
 
 if TYPE_CHECKING:
     from school.settings import Settings
@@ -134,6 +135,8 @@ def entry(argv: Sequence[str]) -> int:  # noqa: PLR0911 - one return a kind of e
     except (click.Abort, KeyboardInterrupt):
         return refused("interrupted", 130, json_=json_)
     except BrokenPipeError:
+        from school.status.render import quiet_stdout
+
         return quiet_stdout()
     except SchoolError as error:
         return refused(str(error), error.exit_code, json_=json_)
@@ -151,14 +154,6 @@ def refused(message: str, code: int, *, json_: bool, shown: bool = False) -> int
     if json_:
         emit({"error": message, "exit": code})
     return code
-
-
-def quiet_stdout() -> int:
-    """The reader of our output went away; that is no error, but nothing more can be said either."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
 
 
 def emit(document: object) -> None:
@@ -435,6 +430,14 @@ def doctor(asked: Asked) -> int:
     rows = doctor_document(asked.settings, repo=asked.repo, explicit=asked.named)
     show_document("doctor", rows, asked)
     return MACHINE_EXIT if failed(rows) else 0
+
+
+@command("verify", *VERIFY)
+def verify(asked: Asked, **wished: Any) -> int:  # noqa: ANN401 - click hands over one value a flag
+    """Install, build, test and start a project as its recipe says; exit 1 when that fails."""
+    from school.status.verify import Wish, perform
+
+    return perform(Wish.of(asked.repo, wished), asked.settings, emit if asked.json else None)
 
 
 if __name__ == "__main__":

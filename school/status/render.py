@@ -11,6 +11,7 @@ from a task, an agent or a file name is escaped first, so that nothing in it act
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -132,3 +133,9 @@ def _watch_plainly(
             stream.flush()
             shown = now
         going = wait()
+
+
+def quiet_stdout() -> int:
+    """The reader of our output went away; that is no error, but nothing more can be said either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -1,10 +1,12 @@
 """What a repository plainly declares about itself: manifests, package managers, how it is checked, context files.
 
-``facts(tree) -> ProjectFacts``; a ``Tree`` is a directory (``DirectoryTree``) or a commit without a checkout
-(``GitTree``). Read by name and by text, never by running anything. Files over 256 KiB count as empty.
+``facts(tree, declared=...) -> ProjectFacts``; a ``Tree`` is a directory or a commit (see ``trees``). Read by name and
+by text, never by running anything. ``rendered`` puts facts into a brief, ``as_document`` into JSON; ``roots`` says
+which directory is a project's.
 
 ``verify_commands`` are the argv lists that a teacher runs where ``[verify] commands`` says nothing: what judges and
-changes nothing (no formatter that rewrites). Nothing is cut off the list. What it does not promise: that they
+changes nothing (no formatter that rewrites). What the configuration declares (*declared*) comes first, and what was
+detected beside it only where it is another check. Nothing is cut off the list. What it does not promise: that they
 work on this machine; that base and head are both run with them is what makes them evidence.
 
 Errors: GitError where a commit cannot be read.
@@ -13,17 +15,30 @@ Errors: GitError where a commit cannot be read.
 from __future__ import annotations
 
 import json
-import os
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final
 
-from school.system.git import Git
+from school.verification.commands import kind_of, recognise
+from school.verification.trees import DirectoryTree, GitTree, Tree
 
-FILE_BYTES_MAX: Final = 256 * 1024
-FILES_MAX: Final = 200_000
+__all__ = [
+    "DirectoryTree",
+    "GitTree",
+    "ProjectFacts",
+    "Tree",
+    "as_document",
+    "facts",
+    "is_manifest",
+    "javascript_manager",
+    "javascript_scripts",
+    "makefile_targets",
+    "python_runner",
+    "rendered",
+]
+
 _TEST_FILES_READ_MAX: Final = 200
 
 
@@ -44,15 +59,25 @@ _REQUIREMENTS: Final = re.compile(
 )
 _CONTEXT_FILES: Final = ("AGENTS.md", "CLAUDE.md", ".cursorrules")
 _LOCKS: Final = (
-    (("uv.lock", "uv"), ("poetry.lock", "poetry"), ("Pipfile.lock", "pipenv")),
+    (("uv.lock", "uv"), ("poetry.lock", "poetry"), ("Pipfile.lock", "pipenv"), ("pdm.lock", "pdm")),
     (
         ("pnpm-lock.yaml", "pnpm"),
         ("bun.lockb", "bun"),
         ("bun.lock", "bun"),
         ("yarn.lock", "yarn"),
         ("package-lock.json", "npm"),
+        ("npm-shrinkwrap.json", "npm"),
+    ),
+    (
+        ("Cargo.lock", "cargo"),
+        ("go.sum", "go"),
+        ("gradle.lockfile", "gradle"),
+        ("Gemfile.lock", "bundler"),
+        ("composer.lock", "composer"),
+        ("mix.lock", "mix"),
     ),
 )
+MAKEFILES: Final = ("GNUmakefile", "makefile", "Makefile")
 # In this order; what formats or builds changes files and judges nothing.
 _JUDGING_TARGETS: Final = ("test", "tests", "lint", "typecheck", "check")
 _NPM_PLACEHOLDER: Final = "no test specified"
@@ -62,73 +87,6 @@ _PYTHON_TEST: Final = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test|tests?)\.py"
 def is_manifest(path: str) -> bool:
     """Whether a change of *path* may change the environment that checks run in."""
     return path.rpartition("/")[2] in MANIFEST_NAMES or _REQUIREMENTS.fullmatch(path) is not None
-
-
-class Tree(Protocol):
-    """The files of one state of a project, by path relative to its root, with ``/``."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def files(self) -> frozenset[str]: ...
-
-    def read(self, path: str) -> bytes | None: ...
-
-
-class DirectoryTree:
-    """A directory as it is now, ``.git`` and environments left out."""
-
-    _LEFT_OUT: Final = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".nox"})
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    @property
-    def name(self) -> str:
-        return str(self.root)
-
-    @cached_property
-    def files(self) -> frozenset[str]:
-        found: list[str] = []
-        for folder, folders, names in os.walk(self.root):
-            folders[:] = [name for name in folders if name not in self._LEFT_OUT]
-            below = Path(folder).relative_to(self.root)
-            found += [(below / name).as_posix() for name in names]
-            if len(found) > FILES_MAX:
-                break
-        return frozenset(found)
-
-    def read(self, path: str) -> bytes | None:
-        target = self.root / path
-        if not target.is_file() or target.stat().st_size > FILE_BYTES_MAX:
-            return None
-        return target.read_bytes()
-
-
-class GitTree:
-    """One commit, read from a repository without a checkout."""
-
-    def __init__(self, git: Git, commit: str) -> None:
-        self.git = git
-        self.commit = commit
-
-    @property
-    def name(self) -> str:
-        return self.commit
-
-    @cached_property
-    def files(self) -> frozenset[str]:
-        raw = self.git.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", self.commit).stdout
-        return frozenset(path.decode("utf-8", "surrogateescape") for path in raw.split(b"\0") if path)
-
-    def read(self, path: str) -> bytes | None:
-        if path not in self.files:
-            return None
-        name = f"{self.commit}:{path}"
-        if int(self.git.text("cat-file", "-s", name)) > FILE_BYTES_MAX:
-            return None
-        return self.git.run("cat-file", "blob", name).stdout
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +100,8 @@ class ProjectFacts:
     context_files: list[str] = field(default_factory=list)
 
 
-def facts(tree: Tree) -> ProjectFacts:
-    """What *tree* declares at its root."""
+def facts(tree: Tree, declared: Sequence[Sequence[str]] = ()) -> ProjectFacts:
+    """What *tree* declares at its root; *declared* is what its configuration says how it is checked."""
     top = {path for path in tree.files if "/" not in path}
     commands: list[list[str]] = []
     for argv in [*_script(tree), *_npm(tree), *_python(tree), *_compiled(top), *_tasks(tree)]:
@@ -153,9 +111,43 @@ def facts(tree: Tree) -> ProjectFacts:
         root=tree.name,
         manifests=sorted(path for path in top if is_manifest(path)),
         package_managers=_package_managers(tree),
-        verify_commands=[*commands, *_make(tree, commands)],
+        verify_commands=_declared_first(declared, [*commands, *_make(tree, commands)]),
         context_files=[path for path in _CONTEXT_FILES if path in top],
     )
+
+
+def _declared_first(declared: Sequence[Sequence[str]], found: list[list[str]]) -> list[list[str]]:
+    """Who says how the tests are run has said it; a detected check of another kind is one more."""
+    first = [list(argv) for argv in declared if argv]
+    said = {_sort_of(argv) for argv in first}
+    return [*first, *(argv for argv in found if argv not in first and _sort_of(argv) not in said)]
+
+
+def _sort_of(argv: Sequence[str]) -> str:
+    runner = recognise(argv).runner
+    return "test" if runner != "other" else kind_of(argv)
+
+
+def as_document(found: ProjectFacts) -> dict[str, Any]:
+    """The facts as JSON values, commands as the lines that one would type."""
+    return {
+        "root": found.root,
+        "manifests": found.manifests,
+        "packageManagers": found.package_managers,
+        "verifyCommands": [shlex.join(argv) for argv in found.verify_commands],
+        "contextFiles": found.context_files,
+    }
+
+
+def rendered(found: ProjectFacts) -> str:
+    """The facts as a few lines for a brief; nothing is said of what there is none of."""
+    parts = [
+        ("manifests", ", ".join(found.manifests)),
+        ("package managers", ", ".join(found.package_managers)),
+        ("read first", ", ".join(found.context_files)),
+        ("checked by", "; ".join(shlex.join(argv) for argv in found.verify_commands)),
+    ]
+    return "\n".join([f"project: {found.root}", *(f"{name}: {text}" for name, text in parts if text)])
 
 
 def _text(tree: Tree, path: str) -> str:
@@ -163,39 +155,56 @@ def _text(tree: Tree, path: str) -> str:
 
 
 def _package_managers(tree: Tree) -> list[str]:
-    python, javascript = _LOCKS
+    python, _, others = _LOCKS
     found = [manager for lock, manager in python if lock in tree.files]
-    return [*found, _javascript_manager(tree, javascript)] if "package.json" in tree.files else found
+    found += [javascript_manager(tree)] if "package.json" in tree.files else []
+    return [*found, *(manager for lock, manager in others if lock in tree.files)]
 
 
-def _javascript_manager(tree: Tree, locks: tuple[tuple[str, str], ...] = _LOCKS[1]) -> str:
-    return next((manager for lock, manager in locks if lock in tree.files), "npm")
+def javascript_manager(tree: Tree) -> str:
+    """The package manager whose lock file lies there; npm without any."""
+    return next((manager for lock, manager in _LOCKS[1] if lock in tree.files), "npm")
+
+
+def python_runner(tree: Tree) -> list[str]:
+    """How an interpreter is started in the environment that a lock file describes; ``python3`` without any."""
+    for lock, manager in _LOCKS[0]:
+        if lock in tree.files:
+            return [manager, "run", "python"]
+    return ["python3"]
 
 
 def _script(tree: Tree) -> list[list[str]]:
     return [["bash", "scripts/run_tests.sh"]] if "scripts/run_tests.sh" in tree.files else []
 
 
-def _npm(tree: Tree) -> list[list[str]]:
+def javascript_scripts(tree: Tree) -> dict[str, str]:
+    """The scripts of ``package.json`` that do something; npm's own placeholder does not."""
     try:
-        scripts = json.loads(_text(tree, "package.json") or "{}").get("scripts", {})
-    except (ValueError, AttributeError):
-        return []
+        scripts = json.loads(_text(tree, "package.json").removeprefix("\ufeff") or "{}").get("scripts", {})
+    except (ValueError, AttributeError, RecursionError):
+        return {}
     if not isinstance(scripts, dict):
-        return []
-    manager = _javascript_manager(tree)
-    return [
-        [manager, "run", target]
-        for target in _JUDGING_TARGETS
-        if isinstance(scripts.get(target), str) and _NPM_PLACEHOLDER not in scripts[target]
-    ]
+        return {}
+    return {
+        name: text
+        for name, text in scripts.items()
+        if isinstance(text, str) and text.strip() and _NPM_PLACEHOLDER not in text
+    }
+
+
+def _npm(tree: Tree) -> list[list[str]]:
+    scripts, manager = javascript_scripts(tree), javascript_manager(tree)
+    return [[manager, "run", target] for target in _JUDGING_TARGETS if target in scripts]
 
 
 def _python(tree: Tree) -> list[list[str]]:
-    """Test by pytest where anything speaks of it, else unittest where a test file imports it."""
-    runner = ["uv", "run", "python"] if "uv.lock" in tree.files else ["python3"]
+    """Test by pytest where anything speaks of it, else as Django does, else unittest where a test file imports it."""
+    runner = python_runner(tree)
     if _configures_pytest(tree):
         return [[*runner, "-m", "pytest"]]
+    if "manage.py" in tree.files and "django" in _text(tree, "manage.py").lower():
+        return [[*runner, "manage.py", "test"]]
     test_files = sorted(path for path in tree.files if _PYTHON_TEST.fullmatch(path))[:_TEST_FILES_READ_MAX]
     texts = {path: _text(tree, path) for path in test_files}
     if any(
@@ -231,7 +240,7 @@ def _compiled(top: set[str]) -> list[list[str]]:
         found.append(["go", "test", "./..."])
     if "Cargo.toml" in top:
         found.append(["cargo", "test"])
-    if {"build.gradle", "build.gradle.kts"} & top:
+    if {"build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"} & top:
         found.append(["./gradlew" if "gradlew" in top else "gradle", "test"])
     if "pom.xml" in top:
         found.append(["./mvnw" if "mvnw" in top else "mvn", "-q", "test"])
@@ -250,8 +259,17 @@ def _tasks(tree: Tree) -> list[list[str]]:
     return found
 
 
+def makefile_targets(tree: Tree) -> frozenset[str]:
+    """The names that the Makefile has rules for; an assignment is no rule, and neither is a pattern."""
+    text = next((_text(tree, name) for name in MAKEFILES if name in tree.files), "")
+    rules = re.findall(
+        r"^([A-Za-z0-9][^\s:=#%$]*(?:[ \t]+[^\s:=#%$]+)*)[ \t]*::?(?![:=])", text, re.MULTILINE
+    )
+    return frozenset(name for rule in rules for name in rule.split())
+
+
 def _make(tree: Tree, others: list[list[str]]) -> list[list[str]]:
-    """Makefile targets (not assignments); its tests only where nothing else declares any, since they are the same."""
-    text = _text(tree, "Makefile")
+    """Makefile targets; its tests only where nothing else declares any, since they are the same."""
+    there = makefile_targets(tree)
     targets = _JUDGING_TARGETS if not others else ("lint", "typecheck")
-    return [["make", t] for t in targets if re.search(rf"^{t}\s*::?(?![:=])", text, re.MULTILINE)]
+    return [["make", target] for target in targets if target in there]

@@ -43,7 +43,7 @@ _SHIM: Final = Path(__file__).with_name("record_unittest.py")
 _PYTEST_NO_TESTS: Final = 5
 _NO_TESTS: Final = re.compile(
     rb"^=* ?no tests ran\b|^Ran 0 tests in |^collected 0 items|^No tests found|^No test files found"
-    rb"|^testing: warning: no tests to run",
+    rb"|^testing: warning: no tests to run|^ *0 passing\b|^(?:#|\xe2\x84\xb9) tests 0$",
     re.MULTILINE,
 )
 # What `cargo test` prints around the tests of one program; a test that exits with 0 keeps the second from coming.
@@ -178,11 +178,16 @@ def _judge(finished: processes.Finished, outcomes: Outcomes | None, runner: str)
 def _judge_by_status(finished: processes.Finished) -> _Judged:
     if finished.exit_code != 0:
         return "failed", f"exit {finished.exit_code}", None
-    if _NO_TESTS.search(finished.stdout):
+    if says_no_test_ran(finished.stdout):
         return "no_tests", "it says itself that it ran no test", None
     if len(_BEGINS.findall(finished.stdout)) > len(_ENDS.findall(finished.stdout)):
         return "failed", "exit 0, but a run of tests that began did not come to its own end", None
     return "passed", "", None
+
+
+def says_no_test_ran(output: bytes) -> bool:
+    """Whether a runner says in *output* that it ran no test, whatever status it ends with."""
+    return _NO_TESTS.search(output) is not None
 
 
 def _judge_without_report(finished: processes.Finished, runner: str) -> _Judged:
