@@ -273,7 +273,7 @@ def rows_out(rows: Sequence[Mapping[str, Any]], asked: Asked, *, nothing: str) -
     if asked.json:
         emit(list(rows))
         return
-    from school.supervisor.screen import printable
+    from school.wording import printable
 
     for row in rows:
         click.echo("  ".join(printable(str(value)) for value in row.values() if value))

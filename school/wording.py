@@ -4,7 +4,8 @@
 ``git check-ref-format --branch`` plus the length that a loose ref's lock file allows; it does not know what else
 lies in a repository. ``words(text, flag)`` splits one command-line string as a shell would split words.
 ``explain(error)`` turns one pydantic error into a sentence that says what was expected, what was found, and
-where it helps, what to write instead. Only ``words`` raises (ConfigError).
+where it helps, what to write instead. ``printable(text)`` is what may be shown of somebody else's text. Only
+``words`` raises (ConfigError).
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ def _component_problem(part: str) -> str:
 def unwritable(text: str) -> str:
     """The first character of *text* that no record, argv or commit can hold (NUL, a lone surrogate), or ''."""
     return next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), "")
+
+
+def printable(text: str) -> str:
+    """*text* on one line, every control, bidirectional or undecodable character escaped: safe in a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def words(text: str, flag: str) -> list[str]:

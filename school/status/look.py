@@ -29,10 +29,9 @@ Bag = dict[str, Any]
 def read(path: Path | str) -> Bag | None:
     """The JSON object at *path*; None where there is none or it cannot be read as one."""
     try:
-        value = files.read_json(path)
-    except (ValueError, SchoolError):
+        return files.read_object(path)
+    except SchoolError:
         return None
-    return value if isinstance(value, dict) else None
 
 
 def names(directory: Path, suffix: str) -> list[str]:
@@ -88,21 +87,9 @@ def find(settings: Settings, bead: str) -> tuple[Bag | None, str]:
     return None, ""
 
 
-def owner_of(record: Mapping[str, Any]) -> identity.Owner | None:
-    """The process that a record names; None while it names none yet."""
-    try:
-        pid = int(record.get("pid") or 0)
-    except (TypeError, ValueError):
-        return None
-    if pid <= 0:
-        return None
-    keys = ("start", "boot", "host", "pidns")
-    return identity.Owner(pid, *(str(record.get(key) or "") for key in keys))
-
-
 def lives(record: Mapping[str, Any]) -> bool:
     """Whether the process of a record may still run: there is no proof that it does not."""
-    owner = owner_of(record)
+    owner = identity.owner_of(record)
     return owner is not None and identity.alive(owner)
 
 

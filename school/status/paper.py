@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from school.system import clock
+from school.wording import printable
 
 _FINDINGS_SHOWN_MAX: Final = 50
 _OUTPUT_LINES_MAX: Final = 20
@@ -29,11 +30,6 @@ class Section:
     columns: tuple[str, ...] = ()
     rows: Sequence[tuple[str, ...]] = ()
     empty: str = "none"
-
-
-def printable(text: str) -> str:
-    """*text* on one line, every character that could act on a terminal escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def sections_of(name: str, document: Any) -> list[Section]:  # noqa: ANN401 - any of the documents

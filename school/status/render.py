@@ -15,7 +15,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from school.status.paper import Section, plain, printable, sections_of
+from school.status.paper import Section, plain, sections_of
+from school.wording import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

@@ -126,11 +126,7 @@ class Leaves:
             signal_exactly(owner.pid, owner.start, signal.SIGCONT)
 
     def _record(self, bead: str) -> Mapping[str, Any]:
-        try:
-            record = files.read_json(self.settings.processes_dir / f"{bead}.json")
-        except ValueError:
-            return {}
-        return record if isinstance(record, dict) else {}
+        return files.read_object(self.settings.processes_dir / f"{bead}.json") or {}
 
     def end_all(self) -> None:
         """Ask every leaf to end (it salvages first), wait for it within a bound, kill what is left."""

@@ -113,11 +113,8 @@ def sweep(settings: Settings) -> None:
 
 def _is_of_the_dead(path: Path) -> bool:
     """A record whose process is gone, or of one that never came to be."""
-    try:
-        record = files.read_json(path)
-    except ValueError:
-        return False
-    if not isinstance(record, dict):
+    record = files.read_object(path)
+    if record is None:
         return False
     owner = processes.owner_of(record)
     return owner is None or locks.is_dead(owner)

@@ -126,21 +126,13 @@ def last_run(settings: Settings, repo_key: str) -> dict[str, Any] | None:
 
 def _records(settings: Settings, repo_key: str) -> Iterator[dict[str, Any]]:
     for path in sorted(settings.runs_dir.glob("*.json"), reverse=True):
-        record = _read(path)
+        record = files.read_object(path)
         if (
             record is not None
             and record.get("repo_key") == repo_key
             and isinstance(record.get("request"), dict)
         ):
             yield record
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        record = files.read_json(path)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def to_resume(request: Request, settings: Settings) -> tuple[Request, str] | None:

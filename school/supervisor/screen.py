@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from school.system import clock
+from school.wording import printable
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -42,11 +43,6 @@ class Screen(Protocol):
     def warn(self, text: str) -> None: ...
 
     def show(self, rows: Sequence[Row]) -> None: ...
-
-
-def printable(text: str) -> str:
-    """*text* on one line, with every character that could act on a terminal escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 @dataclass(slots=True)

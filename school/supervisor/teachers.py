@@ -62,7 +62,10 @@ class Teachers:
 
     def records(self) -> dict[str, Mapping[str, Any] | None]:
         """What each teacher last wrote of itself; None where there is nothing readable."""
-        return {post.role: self._record(post.role) for post in self.posts}
+        return {
+            post.role: files.read_object(self.settings.teachers_dir / f"{post.role}.json")
+            for post in self.posts
+        }
 
     def stop(self) -> None:
         """End the teachers that we started, and nobody else's."""
@@ -144,10 +147,3 @@ class Teachers:
 
     def _log_file(self, role: str) -> Path:
         return self.settings.logs_dir / f"teacher-{role}.log"
-
-    def _record(self, role: str) -> Mapping[str, Any] | None:
-        try:
-            record = files.read_json(self.settings.teachers_dir / f"{role}.json")
-        except ValueError:
-            return None
-        return record if isinstance(record, dict) else None

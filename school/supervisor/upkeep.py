@@ -156,7 +156,7 @@ def stop(repo: Path, settings: Settings) -> list[Row]:
 def _present(settings: Settings, kind: str) -> list[tuple[Path, locks.Owner]]:
     found = []
     for path in sorted(settings.processes_dir.glob(f"{kind}-*.json")):
-        owner = processes.owner_of(_record(path))
+        owner = processes.owner_of(files.read_object(path) or {})
         if owner is not None and processes.alive(owner):
             found.append((path, owner))
     return found
@@ -166,16 +166,8 @@ def _teacher(role: str, settings: Settings) -> locks.Owner | None:
     """The living holder of *role*; None where nobody is."""
     if not locks.held_elsewhere(settings.teachers_dir / f"{role}.lock"):
         return None
-    owner = processes.owner_of(_record(settings.teachers_dir / f"{role}.json"))
+    owner = processes.owner_of(files.read_object(settings.teachers_dir / f"{role}.json") or {})
     return owner if owner is not None and processes.alive(owner) else None
-
-
-def _record(path: Path) -> Mapping[str, Any]:
-    try:
-        record = files.read_json(path)
-    except ValueError:
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _end(name: str, owner: locks.Owner) -> Row:

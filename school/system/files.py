@@ -64,6 +64,7 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_json_lines",
+    "read_object",
     "remove_tree",
     "sweep_temporaries",
     "sync",
@@ -118,6 +119,15 @@ def read_json(path: Path | str, *, limit_bytes: int = RECORD_BYTES_MAX, follow: 
     """The JSON value at *path*; None when absent, ValueError (with the path) when it is not one."""
     raw = read_bytes(path, limit_bytes=limit_bytes, follow=follow)
     return None if raw is None else loads(raw, path)
+
+
+def read_object(path: Path | str) -> dict[str, Any] | None:
+    """The JSON object at *path*, for those to whom an unreadable one is none; ``read_json`` tells the two apart."""
+    try:
+        value = read_json(path)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def write_json(path: Path | str, obj: Any) -> None:  # noqa: ANN401

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 PID_MAX: Final = 2**31 - 1
 PURPOSE_CHARS_MAX: Final = 200
@@ -221,6 +222,14 @@ def _same_start(seen: str, recorded: str) -> bool:
         return abs(float(seen) - float(recorded)) <= START_TOLERANCE_S
     except ValueError:
         return True
+
+
+def owner_of(record: Mapping[str, Any]) -> Owner | None:
+    """The owner that a JSON record names; None for one that was written before there was a process."""
+    pid = record.get("pid")
+    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+        return None
+    return Owner(pid, *(str(record.get(key) or "") for key in ("start", "boot", "host", "pidns")))
 
 
 def this_process(purpose: str = "", nonce: str | None = None) -> Owner:

@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 
 from school.system import clock, files
 from school.system.foreign import Finished, RunLimits, run
-from school.system.identity import Owner, alive, identity, is_dead, look
+from school.system.identity import Owner, alive, identity, is_dead, look, owner_of
 from school.system.markers import VARIABLE as MARKER_VARIABLE
 from school.system.markers import end_marked, marked, signal_exactly
 from school.system.progress import children_of
@@ -44,6 +44,7 @@ __all__ = [
     "identity",
     "is_dead",
     "marked",
+    "owner_of",
     "reap_orphans",
     "run",
     "spawn",
@@ -180,14 +181,6 @@ def owner_fields(owner: Owner) -> dict[str, Any]:
         "host": owner.host,
         "pidns": owner.pidns,
     }
-
-
-def owner_of(record: Mapping[str, Any]) -> Owner | None:
-    """The owner that a JSON record names; None for one that was written before there was a process."""
-    pid = record.get("pid")
-    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
-        return None
-    return Owner(pid, *(str(record.get(key, "")) for key in ("start", "boot", "host", "pidns")))
 
 
 def hold_lifeline(on_eof: Callable[[], None] | None = None) -> bool:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from school.worktrees.clone import Conflict, Merged, SchoolClone, clone_for
 from school.worktrees.layout import how_to_recover
-from school.worktrees.leaves import GitLeafWorktrees, leaf_worktrees, workspace_from, workspace_of
+from school.worktrees.leaves import GitLeafWorktrees, workspace_from, workspace_of
+from school.worktrees.makers import leaf_worktrees
 from school.worktrees.publish import branch_name_ok, branch_name_problem, create_branch, create_ref, publish
 from school.worktrees.reap import reap
 from school.worktrees.repository import (

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from school import settings as school_settings
-from school.contracts import LeafWorktrees, Workspace, WorktreeRecord
-from school.errors import ConfigError, OrcaUnavailableError, SchoolError, WorktreeError
+from school.contracts import Workspace, WorktreeRecord
+from school.errors import OrcaUnavailableError, SchoolError, WorktreeError
 from school.settings import Settings
 from school.system import clock, files, log
 from school.system.git import Git
@@ -296,14 +296,3 @@ def workspace_from(record: WorktreeRecord, settings: Settings) -> Workspace:
         repo_key=record.repo_key,
         base_commit=record.base_commit,
     )
-
-
-def leaf_worktrees(name: str = "git", *, settings: Settings | None = None) -> LeafWorktrees:
-    """The maker of leaf worktrees called *name*: ``git``, or ``orca`` (OrcaUnavailableError without its CLI)."""
-    if name in ("", GitLeafWorktrees.name):
-        return GitLeafWorktrees(settings)
-    if name == "orca":
-        from school.worktrees.orca import OrcaLeafWorktrees
-
-        return OrcaLeafWorktrees(settings)
-    raise ConfigError(f"leaf worktrees {name!r}: expected git or orca")

@@ -27,7 +27,8 @@ from school.system import files, locks, log
 from school.worktrees import layout
 from school.worktrees.clone import SchoolClone
 from school.worktrees.commits import save_commits
-from school.worktrees.leaves import has_objects, leaf_worktrees, workspace_from
+from school.worktrees.leaves import has_objects, workspace_from
+from school.worktrees.makers import leaf_worktrees
 from school.worktrees.snapshot import snapshot
 from school.worktrees.teachers import TeacherTrees
 

@@ -16,8 +16,9 @@ import bookbag
 from school.settings import Settings
 from school.status.check import check_document
 from school.status.documents import list_rows, show, status_document
-from school.status.paper import duration, printable, sections_of
+from school.status.paper import duration, sections_of
 from school.status.render import show_on, watch_status
+from school.wording import printable
 from tests.building import State
 from tests.support import ROOT
 

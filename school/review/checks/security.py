@@ -21,7 +21,8 @@ from school.guarded import is_guarded, is_prose, is_source, is_test
 from school.review.checks.ruff import Row, run_ruff
 from school.review.checks.secret_lines import secrets_in
 from school.review.checks.unseen import mixed_names, steering, unseen
-from school.review.checks.work import LINK, SUBMODULE, Findings, News, Touched, Work, printable
+from school.review.checks.work import LINK, SUBMODULE, Findings, News, Touched, Work
+from school.wording import printable
 
 # What ruff's bandit rules weigh here; what is not listed is LOW or noise (asserts, bare subprocess calls).
 _RULES: Final[dict[str, Severity]] = {

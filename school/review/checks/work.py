@@ -22,6 +22,7 @@ from typing import Any, Final
 from school.changes import Change
 from school.contracts import CheckContext, Finding, Severity
 from school.system.git import Git
+from school.wording import printable
 
 BLOB_BYTES_MAX: Final = 8 * 1024 * 1024
 ALL_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -252,13 +253,6 @@ class Findings:
             if count > FINDINGS_MAX
         ]
         return sorted([*self.found, *rest], key=lambda finding: order.index(finding.severity))
-
-
-def printable(text: str) -> str:
-    """*text* as it may reach a record or a terminal: one line, no control, bidirectional or undecodable character."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
-    )
 
 
 def role_of(bag: Mapping[str, Any]) -> str:
