@@ -363,6 +363,13 @@ def test_people_are_told_where_work_lies_that_became_no_branch(school, repo, cap
     assert "again:" not in commands
 
 
+def test_a_student_that_changed_nothing_left_no_work_to_keep(school, repo, capfd):
+    assert conductor.entry(["--repo", str(repo), "--task", "Idle", "--run", "true", "--sync"]) == 1
+    lines = capfd.readouterr().out.splitlines()
+    assert "idle: rejected:" in lines
+    assert not [line for line in lines if line.startswith(("  look:", "  keep:"))]
+
+
 def test_help_is_quick_because_it_loads_nothing_of_a_run():
     code = "import sys, conductor; conductor.entry(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(

@@ -90,7 +90,9 @@ def for_people(result: Result, instructions: Instructions) -> Iterator[str]:
 def _undelivered(row: Mapping[str, Any], repository: Repository) -> Iterator[str]:
     """Where the work of a task lies that ended without a branch, and the commands to look at it and to keep it."""
     bead, ref, place = row["bead"], row["ref"], shlex.quote(str(repository.path))
-    kept = bool(ref) and repository.git().ok("show-ref", "--verify", "--quiet", ref)
+    git = repository.git()
+    there = bool(ref) and git.ok("show-ref", "--verify", "--quiet", ref)
+    kept = there and not git.ok("diff-tree", "--quiet", f"{ref}^", ref)
     yield f"\n{row['id']}: {row['outcome']}" + (f", its work is kept as {ref}:" if kept else ":")
     yield f"  why:    python conductor.py show {bead}"
     if kept:
