@@ -285,10 +285,23 @@ def _born(bag: Bag) -> float:
 
 
 def sweep_leftovers() -> int:
-    """Remove what killed writers left half-written; never a living writer's. Returns how many went."""
+    """Remove what killed writers left half-written; never a living writer's. Returns how many went.
+
+    So does a record on the shelf that lies in the archive as well: its conductor died between the two.
+    """
     here = settings.current()
-    places = (here.bookbag_dir, here.signal_dir, here.lock_dir, here.reviews_dir)
-    return sum(files.sweep_temporaries(place) for place in places if place.is_dir())
+    for bead in list_bookbags():
+        if archive_path(bead).exists():
+            _finish_archiving(bead)
+    return sum(files.sweep_temporaries(place) for place in here.record_dirs() if place.is_dir())
+
+
+def _finish_archiving(bead: str) -> None:
+    try:
+        if read_archived(bead) is not None:
+            archive_bookbag(bead)
+    except (BookbagCorruptedError, BookbagInvalidError, LockTimeout) as error:
+        log.get("bookbag").warning("bookbag.archived_twice", bead=bead, why=str(error))
 
 
 # --- waiting ----------------------------------------------------------------------------------------------

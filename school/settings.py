@@ -202,6 +202,24 @@ class Settings:
     def logs_dir(self) -> Path:
         return self.school_dir / "logs"
 
+    def record_dirs(self) -> list[Path]:
+        """Where records are written, one by one and durably; a killed writer leaves its temporary file there."""
+        return [
+            self.bookbag_dir,
+            self.archive_dir,
+            self.signal_dir,
+            self.lock_dir,
+            self.school_dir,
+            self.processes_dir,
+            self.worktree_records_dir,
+            self.runs_dir,
+            self.teachers_dir,
+            self.reviews_dir,
+            self.sessions_dir,
+            self.consolidation_dir,
+            *sorted(path for path in self.tasks_dir.glob("*") if path.is_dir()),
+        ]
+
 
 _installed: Settings | None = None
 

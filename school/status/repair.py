@@ -19,7 +19,7 @@ from school.errors import BookbagCorruptedError, BookbagInvalidError, LockTimeou
 from school.scores import repair_scores
 from school.settings import Settings
 from school.status import look
-from school.status.checks.leftovers import bead_lock, record_directories
+from school.status.checks.leftovers import bead_lock
 from school.status.checks.world import KINDS, Violation
 from school.system import files, locks, log
 from school.tasks import TaskLedger
@@ -94,7 +94,7 @@ def _task_records(settings: Settings, _: Violations) -> None:
 
 
 def _temporaries(settings: Settings, _: Violations) -> None:
-    for directory in record_directories(settings):
+    for directory in settings.record_dirs():
         if directory.is_dir():
             files.sweep_temporaries(directory)
 

@@ -128,25 +128,6 @@ def no_temporaries(world: World) -> Iterator[Violation]:
     """No half-written file of a dead writer is left."""
     if world.unfinished:
         return
-    for directory in record_directories(world.settings):
+    for directory in world.settings.record_dirs():
         for path in sorted(files.left_temporaries(directory)):
             yield Violation("", f"{path}: half-written, and whoever wrote it is dead")
-
-
-def record_directories(settings: Settings) -> list[Path]:
-    """Where records are written, one by one and durably."""
-    return [
-        settings.bookbag_dir,
-        settings.archive_dir,
-        settings.signal_dir,
-        settings.lock_dir,
-        settings.school_dir,
-        settings.processes_dir,
-        settings.worktree_records_dir,
-        settings.runs_dir,
-        settings.teachers_dir,
-        settings.reviews_dir,
-        settings.sessions_dir,
-        settings.consolidation_dir,
-        *sorted(path for path in settings.tasks_dir.glob("*") if path.is_dir()),
-    ]
