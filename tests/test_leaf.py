@@ -371,6 +371,7 @@ def test_set_up_runs_first_and_its_products_stay_out(repo: Path, school: Setting
         ({"setup": [["no-such-tool"]]}, "no-such-tool"),
         ({"setup": [["sleep", "60"]], "setup_timeout_s": 0.5}, "sleep 60"),
         ({"setup": [["touch", "left.txt"]]}, "changed files that git keeps: left.txt"),
+        ({"setup": [["sh", "-c", "echo >> README.md"]], "keep": ["README.md"]}, "changed files that git tracks: README.md; let a last"),
         ({"copy_files": ["../outside"]}, "outside the repository"),
         ({"copy_files": ["README.md"]}, "git tracks README.md"),
     ],

@@ -2,8 +2,8 @@
 
 ``prepare(workspace, terms, ...)`` copies the named files from the user's working tree and runs the commands in the
 worktree, in order, until one fails. Nothing that it makes may become part of the change: a copied file must not be
-one that git tracks there, and set-up commands may leave nothing behind that git would keep, but for what ``[setup]
-keep`` names.
+one that git tracks there, and set-up commands may change nothing that git tracks and leave nothing behind that it
+would keep, but for new files that ``[setup] keep`` names.
 
 Errors: SetupFailed, with a sentence and the output of the command; MachineError where our own files cannot be
 written. Returns notes about what was odd but no failure (a file to copy that is not there).
@@ -114,12 +114,15 @@ def _output(finished: Finished) -> str:
 def _refuse_leftovers(workspace: Workspace, terms: Terms) -> None:
     """What set-up leaves in view of git would be taken for the agent's work, and the agent blamed for it."""
     kept = [f":(exclude,literal){name.rstrip('/')}" for name in (*terms.keep, *terms.copy_files)]
-    asked = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--", ":/", *kept)
-    status = Git(cwd=workspace.path).run(*asked).stdout
-    names = [os.fsdecode(entry[3:]) for entry in status.split(b"\0") if entry]
-    if names:
-        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-        raise SetupFailed(
-            f"[setup] commands changed files that git keeps: {', '.join(names[:NAMES_SHOWN])}{more}; let .gitignore "
-            "or [setup] keep name them"
-        )
+    # What git tracks is part of the change wherever it lies: no ``keep`` can take it out of the commit again.
+    for looked_at, untracked, what, remedy in (
+        ([":/"], "no", "tracks", "let a last set-up command put them back, or git not track them"),
+        ([":/", *kept], "normal", "keeps", "let .gitignore or [setup] keep name them"),
+    ):
+        asked = ("status", "--porcelain", "-z", "--no-renames", f"--untracked-files={untracked}", "--")
+        status = Git(cwd=workspace.path).run(*asked, *looked_at).stdout
+        names = [os.fsdecode(entry[3:]) for entry in status.split(b"\0") if entry]
+        if names:
+            more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+            shown = ", ".join(names[:NAMES_SHOWN])
+            raise SetupFailed(f"[setup] commands changed files that git {what}: {shown}{more}; {remedy}")
