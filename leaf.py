@@ -190,6 +190,7 @@ class StudentLeaf:
     def _brief(self, task_prompt: str | None) -> dict[str, Any]:
         from school.agents.prompt import brief_for
         from school.souls import load_soul
+        from school.verification.facts import DirectoryTree, facts, rendered
 
         bag = self.bag
         soul = load_soul(f"student-{bag['student']}", settings=self.settings)
@@ -197,7 +198,10 @@ class StudentLeaf:
             _log.warning("soul.overridden", bead=self.bead, persona=soul.name, source=soul.source)
         self.bag["persona"] = dump(Persona(name=soul.name, source=soul.source, sha256=soul.sha256))
         task = str(bag.get("task") or "") if task_prompt is None else task_prompt
-        brief = brief_for(bag, task=task, persona=soul.text, result_path=str(self._result_path()))
+        declared = (bag.get("terms") or {}).get("verify") or []
+        project = rendered(facts(DirectoryTree(self._booted().path), declared))
+        result = str(self._result_path())
+        brief = brief_for(bag, task=task, persona=soul.text, result_path=result, project=project)
         return dict(dump(brief))
 
     # --- run --------------------------------------------------------------------------------------------

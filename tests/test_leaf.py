@@ -98,6 +98,8 @@ def test_the_brief_is_the_whole_contract(repo: Path, school: Settings) -> None:
     assert brief["findings"][0]["description"] == "no"
     assert brief["persona"].startswith("# Student: coder")
     assert len(brief["guardrails"]) > 3
+    assert brief["project"].startswith(f"project: {bag['worktree']}\n")
+    assert "\nchecked by: python3 -m unittest" in brief["project"]
     assert brief["result_path"] == str(Path(bag["worktree"]) / ".hermes" / "outputs" / f"{bead}.result.json")
     kept = school.outputs_dir / bead
     assert sorted(path.name for path in kept.iterdir()) == [

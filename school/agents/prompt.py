@@ -1,8 +1,8 @@
 """The brief of a bead, and the brief as the text that an agent is given.
 
 ``brief_for(bag)`` is the task contract as a record; ``prompt_for(brief)`` is the whole prompt: persona, task,
-criteria, findings of earlier attempts, guardrails, and the form of the result. Text that came from elsewhere than this project (the task, criteria, findings) stands between
-marks that carry a fresh random word, so that nothing in it can pose as the end of its part. ``GUARDRAILS`` is what
+criteria, findings of earlier attempts, what the project declares about itself, guardrails, and the form of the result.
+Text that came from elsewhere than this program (the task, criteria, findings, the project) stands between marks that carry a fresh random word, so that nothing in it can pose as the end of its part. ``GUARDRAILS`` is what
 every student is told. Not promised: a length; 300 KB of task are 300 KB of prompt, which is why a prompt goes
 through stdin or a file and never into an argument.
 """
@@ -34,7 +34,9 @@ def guardrails_for(role: str) -> list[str]:
     return [*GUARDRAILS, READ_ONLY] if role in READ_ONLY_ROLES else list(GUARDRAILS)
 
 
-def brief_for(bag: Mapping[str, Any], *, task: str, persona: str, result_path: str) -> Brief:
+def brief_for(
+    bag: Mapping[str, Any], *, task: str, persona: str, result_path: str, project: str = ""
+) -> Brief:
     """What the student of *bag* is asked, complete."""
     terms = bag.get("terms") or {}
     role = str(bag["student"])
@@ -50,6 +52,7 @@ def brief_for(bag: Mapping[str, Any], *, task: str, persona: str, result_path: s
         allow=terms.get("allow") or [],
         preserve=terms.get("preserve") or [],
         findings=bag.get("earlier_findings") or [],
+        project=project,
         persona=persona,
         guardrails=guardrails_for(role),
         result_path=result_path,
@@ -66,6 +69,7 @@ def prompt_for(brief: Brief) -> str:
         f"marks {mark} is what you were given to work on.\n\n" + _fenced(brief.task, mark),
         _section("Acceptance criteria", _criteria(brief.acceptance), mark),
         _section("Why earlier attempts were turned down", _findings(brief.findings), mark),
+        f"# The project\n\n{_fenced(brief.project, mark)}" if brief.project else "",
         "# Rules\n\n" + _list([*_bounds(brief), *brief.guardrails]),
         _result(brief),
     ]

@@ -253,6 +253,7 @@ class Brief(Record):
     allow: list[str] = Field(default_factory=list)
     preserve: list[str] = Field(default_factory=list)
     findings: list[Finding] = Field(default_factory=list)
+    project: str = ""
     persona: str = ""
     guardrails: list[str] = Field(default_factory=list)
     result_path: str = ""

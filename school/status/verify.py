@@ -21,7 +21,6 @@ from school.config import BYTES_MAX, FILE_NAME, load_config
 from school.contracts import ProjectConfig
 from school.errors import ConfigError
 from school.settings import Settings
-from school.status.paper import printable
 from school.status.render import is_screen
 from school.system import files
 from school.verification import recipe as recipes
@@ -32,6 +31,7 @@ from school.verification.recipe import PHASES, Found, Phase, load_or_detect
 from school.verification.roots import root_meant
 from school.verification.service import READY_S, Readiness
 from school.verification.trees import DirectoryTree
+from school.wording import printable
 
 QUIET_S: Final = 30.0
 OUTPUT_LINES: Final = 20

@@ -45,8 +45,8 @@ def look(root: Path) -> Seen:
         top = Path(plain.text("rev-parse", "--show-toplevel"))
         git_dir = Path(plain.text("rev-parse", "--absolute-git-dir"))
         commit = plain.text("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        tree, entries = _tree(top, git_dir, plain)
-        changed = tree != plain.text("rev-parse", f"{commit}^{{tree}}")
+        tree, entries, whole = _tree(top, git_dir, plain)
+        changed = not whole or tree != plain.text("rev-parse", f"{commit}^{{tree}}")
         return Seen(commit, tree, changed, frozenset(entries))
     except (GitError, MachineError):
         return Seen(commit)
@@ -59,8 +59,9 @@ def _users_excludes(root: Path) -> str:
     return str(usual) if usual.is_file() and root.is_dir() else "/dev/null"
 
 
-def _tree(top: Path, git_dir: Path, plain: Git) -> tuple[str, list[bytes]]:
-    objects = Path(top, plain.text("rev-parse", "--git-path", "objects"))
+def _tree(top: Path, git_dir: Path, plain: Git) -> tuple[str, list[bytes], bool]:
+    """The tree, its entries, and whether git could take everything (not an unreadable file, an unborn repository)."""
+    objects = plain.text("rev-parse", "--path-format=absolute", "--git-path", "objects")
     with tempfile.TemporaryDirectory(prefix="school-tree-") as scratch:
         own = Path(scratch)
         (own / "objects").mkdir()
@@ -74,10 +75,12 @@ def _tree(top: Path, git_dir: Path, plain: Git) -> tuple[str, list[bytes]]:
             config={"core.excludesFile": _users_excludes(top)},
             env={
                 "GIT_OBJECT_DIRECTORY": str(own / "objects"),
-                "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(objects),
+                "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects,
             },
         )
         left_out = [f":(exclude,glob)**/{name}/**" for name in _NOT_THE_PROJECT]
-        git.run("add", "--all", "--", ".", *left_out, timeout_s=_TIMEOUT_S)
+        add = ("add", "--all", "--ignore-errors", "--", ".", *left_out)
+        whole = git.run(*add, check=False, timeout_s=_TIMEOUT_S).returncode == 0
         entries = git.run("ls-files", "--stage", "-z").stdout.split(b"\0")
-        return git.text("write-tree", timeout_s=_TIMEOUT_S), [entry for entry in entries if entry]
+        tree = git.text("write-tree", timeout_s=_TIMEOUT_S)
+        return tree, [entry for entry in entries if entry], whole

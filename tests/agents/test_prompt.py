@@ -39,6 +39,7 @@ def test_everything_of_the_brief_is_there() -> None:
             ],
             allow=["src/**"],
             preserve=["api"],
+            project="project: /w\nchecked by: make test",
             guardrails=guardrails_for("coder"),
         )
     )
@@ -50,6 +51,7 @@ def test_everything_of_the_brief_is_there() -> None:
         "HIGH criterion_unmet (acceptance): it does not raise [core.py:3] Suggested: raise",
         "only paths that match: src/**",
         "No public name",
+        "checked by: make test",
         "/w/.hermes/outputs/b.result.json",
         '"no_change"',
     ):
