@@ -97,11 +97,11 @@ def test_a_phase_that_never_ends_is_ended_with_its_tree_and_says_so(tmp_path: Pa
     result = run(
         tmp_path,
         Recipe("x", test=("setsid sleep 9998 & echo $! > pids; sleep 9999",)),
-        timeouts={"test": 1.0},
+        timeouts={"test": 3.0},
     )
     (one,) = result.phases
     assert (one.ok, one.timed_out, one.exit_code) == (False, True, None)
-    assert one.note == "ended at its limit: phase test has 1 s"
+    assert one.note == "ended at its limit: phase test has 3 s"
     assert one.duration_s < 60
     assert not psutil.pid_exists(int((tmp_path / "pids").read_text()))
     mine = [process.cmdline() for process in psutil.process_iter() if process.name() == "sleep"]
@@ -115,9 +115,9 @@ def test_what_a_passing_line_leaves_is_ended_before_the_next(tmp_path: Path) -> 
 
 
 def test_the_lines_of_a_phase_share_its_time(tmp_path: Path) -> None:
-    result = run(tmp_path, Recipe("x", build=("sleep 2", "sleep 9999"), timeouts={"build": 4}))
+    result = run(tmp_path, Recipe("x", build=("sleep 4", "sleep 9999"), timeouts={"build": 8}))
     assert [(one.ok, one.timed_out) for one in result.phases] == [(True, False), (False, True)]
-    assert result.phases[1].duration_s < 3.9
+    assert result.phases[1].duration_s < 8  # it had what was left
 
 
 @pytest.mark.parametrize(

@@ -192,26 +192,26 @@ def test_what_answers_must_be_ours(place: Place) -> None:
     thief = threading.Thread(target=take)
     thief.start()
     try:
-        answer = place.check("touch started; sleep 9999", port=port, ready_s=2)
+        answer = place.check("touch started; sleep 9999", port=port, ready_s=6)
     finally:
         held.set()
         thief.join()
     assert not answer.ready
-    assert "no answer within 2 s from what was started; the port is served by " in answer.error
+    assert "no answer within 6 s from what was started; the port is served by " in answer.error
 
 
 def test_a_service_on_another_port_is_found_out(place: Place) -> None:
     port, other = free_port(), free_port()
-    answer = place.check(f"{PYTHON} server.py 127.0.0.1 {other}", port=port, ready_s=5)
-    assert answer.error == f"no answer within 5 s: it listens on {other} instead"
+    answer = place.check(f"{PYTHON} server.py 127.0.0.1 {other}", port=port, ready_s=10)
+    assert answer.error == f"no answer within 10 s: it listens on {other} instead"
 
 
 def test_what_listens_and_says_nothing_is_not_ready(place: Place) -> None:
     silent = "import socket, time; s = socket.create_server(('127.0.0.1', {})); s.accept()[0].close(); time.sleep(99)"
     port = free_port()
-    answer = place.check(f'{PYTHON} -c "{silent.format(port)}"', port=port, ready_s=3)
+    answer = place.check(f'{PYTHON} -c "{silent.format(port)}"', port=port, ready_s=10)
     assert not answer.ready
-    assert f"no answer within 3 s: http://127.0.0.1:{port}/: " in answer.error
+    assert f"no answer within 10 s: http://127.0.0.1:{port}/: " in answer.error
 
 
 def test_nothing_that_listens_is_said(place: Place) -> None:
