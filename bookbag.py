@@ -52,6 +52,7 @@ from school.records.store import (
     problems,
     read_archived,
     read_live,
+    release_dead_locks,
     release_lock,
     settled,
     store,
@@ -287,9 +288,11 @@ def _born(bag: Bag) -> float:
 def sweep_leftovers() -> int:
     """Remove what killed writers left half-written; never a living writer's. Returns how many went.
 
-    So does a record on the shelf that lies in the archive as well: its conductor died between the two.
+    So does a record on the shelf that lies in the archive as well (its conductor died between the two), and the lock
+    of somebody dead: nobody takes the one of a finished bead ever again.
     """
     here = settings.current()
+    release_dead_locks()
     for bead in list_bookbags():
         if archive_path(bead).exists():
             _finish_archiving(bead)

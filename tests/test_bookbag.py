@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import stat
@@ -624,3 +625,20 @@ def test_leftovers_of_the_dead_go(school: Settings) -> None:
     Path(dead.stdout.strip()).write_text("half")
     assert bookbag.sweep_leftovers() == 1
     assert [path.name for path in school.bookbag_dir.iterdir()] == [f"{BEAD}.json"]
+
+
+def test_the_sweep_takes_away_the_locks_of_the_dead_and_no_others(school: Settings) -> None:
+    school.lock_dir.mkdir(parents=True)
+    mine = identity.this_process("test")
+    dead = school.lock_dir / "coder-python-00000001.lock"
+    dead.write_text(dataclasses.replace(mine, start="1").text)  # this PID, given away since
+    living = school.lock_dir / "coder-python-00000002.lock"
+    living.write_text(mine.text)
+    elsewhere = school.lock_dir / "coder-python-00000003.lock"
+    elsewhere.write_text(dataclasses.replace(mine, host="another", start="1").text)
+    fresh, old = (school.lock_dir / f"coder-python-0000000{n}.lock" for n in (4, 5))
+    fresh.write_text("")
+    old.write_text("")
+    os.utime(old, (0, 0))
+    bookbag.sweep_leftovers()
+    assert sorted(school.lock_dir.glob("*.lock")) == [living, elsewhere, fresh]

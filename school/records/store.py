@@ -92,6 +92,16 @@ def bead_lock(bead: str, timeout: float = LOCK_TIMEOUT_S) -> Iterator[None]:
         release_lock(bead)
 
 
+def release_dead_locks() -> None:
+    """Take away every lock whose owner is proven dead, or that has named nobody for long; no living one's."""
+    folder = settings.current().lock_dir
+    for path in sorted(folder.glob("*.lock")):
+        lock = locks.OwnedLock(path, folder / ".guard")
+        owner = lock.owner()
+        if (owner is None or locks.is_dead(owner)) and lock.acquire(0.0, purpose="sweep"):
+            lock.release()
+
+
 # --- reading ----------------------------------------------------------------------------------------------
 
 
