@@ -1,6 +1,6 @@
 """Whatever is killed, whenever: the next run ends as one that nobody killed, and nothing is lost or left.
 
-``SCHOOL_KILLS`` says how often each kind of process is struck (continuous integration strikes five times); the
+``SCHOOL_KILLS`` says how often each kind of process is struck (continuous integration strikes three times); the
 moments are random, with the seed printed, and the states in which the strikes hit are printed too.
 """
 

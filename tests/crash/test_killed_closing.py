@@ -1,6 +1,6 @@
 """``kill -9`` at any effect of a bead's end (score, delivery, archive, removal): the next run ends it, once.
 
-``SCHOOL_KILLS`` times six effects are tried, at random with the seed printed; ``SCHOOL_KILLS=all`` tries each.
+``CLOSING_KILLS`` times six effects are tried, at random with the seed printed; ``CLOSING_KILLS=all`` tries each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support import ROOT, git
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
-KILLS = os.environ.get("SCHOOL_KILLS", "1")
+KILLS = os.environ.get("CLOSING_KILLS", "1")
 SEED = int(os.environ.get("SCHOOL_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
 WRITES = "import pathlib; pathlib.Path('calc/new.py').write_text('NEW = 1\\n')"
 
