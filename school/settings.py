@@ -199,6 +199,11 @@ class Settings:
         return self.school_dir / "tmp"
 
     @property
+    def evidence_db(self) -> Path:
+        """The ledger of checks that really ran, per session and project root."""
+        return self.school_dir / "evidence.db"
+
+    @property
     def logs_dir(self) -> Path:
         return self.school_dir / "logs"
 

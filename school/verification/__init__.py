@@ -8,5 +8,15 @@ and asks whether that is told; ``checks`` is what a teacher calls. Nothing here 
 
 For a user: ``recipe`` is how a project is installed, built, tested and started, saved or found by ``detection``;
 ``phases`` runs it, ``service`` sees what it starts answer, ``compose`` keeps it off containers at work, ``tree_now``
-says what it is evidence of. Both stand on ``trees`` and ``roots``: the files of a project, and where it begins.
+says what it is evidence of.
+
+For a session: ``classify_command`` says what a shell command is evidence of (``shell`` reads the line, ``tools`` what it
+runs, ``scope`` what its arguments leave of it, ``printed`` what it said), and ``evidence`` keeps it for as long as
+``digest`` sees the same files (``evidence_db`` is its file).
+
+The first two stand on ``trees`` and ``roots``: the files of a project, and where it begins.
 """
+
+from school.verification.classify import Classification, classify_command
+
+__all__ = ["Classification", "classify_command"]

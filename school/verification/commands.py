@@ -4,8 +4,9 @@ Decided by tokens, never by substring, and only through wrappers whose exit stat
 ``uv run``, ``coverage run``, ``timeout`` …). What it does not promise: a shell line, a Makefile target or a
 script is not looked into; those are ``other``, and are judged by their exit status.
 
-``recognise(argv) -> Recognised``; ``instrument(argv, report, shim) -> list[str]`` gives the argv that also writes a
-report; ``kind_of(argv)``; ``scope_of(argv)``. No errors are raised.
+``recognise(argv) -> Recognised``; ``wrappers(argv)`` says behind what its program stands; ``instrument(argv, report,
+shim) -> list[str]`` gives the argv that also writes a report; ``kind_of(argv)``; ``words_of(argv)``; ``scope_of(argv)``.
+No errors are raised.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Final, Literal
 
 Runner = Literal["pytest", "unittest", "other"]
@@ -24,11 +24,13 @@ def _set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*w?(?:\.exe)?")
+PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*w?(?:\.exe)?")
 _PYTEST_NAMES: Final = frozenset({"pytest", "py.test", "pytest.exe"})
 _MODULE_FLAG: Final = re.compile(r"-[bBdEiIOPqsSuvx]*m")
+# What may stand before `-m`; behind `-c`, `-V`, `--help` and the like no module is run.
+_PLAIN_FLAG: Final = re.compile(r"-[bBdEiIOPqsSuvx]+|-[WX].+")
 _VALUE_FLAGS: Final = frozenset({"-W", "-X", "--check-hash-based-pycs"})
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _RUN_WRAPPERS: Final = frozenset({"uv", "poetry", "pipenv", "pdm", "hatch", "rye"})
 _PLAIN_WRAPPERS: Final = frozenset(
     {"timeout", "nice", "ionice", "time", "command", "xvfb-run", "stdbuf", "npx", "bunx", "uvx"}
@@ -52,7 +54,7 @@ _KIND_WORDS: Final[tuple[tuple[Kind, frozenset[str]], ...]] = (
     ("build", _set("build compile compileall wheel sdist package assemble")),
     ("format", _set("fmt format black isort prettier gofmt rustfmt yapf autopep8")),
 )
-_TEST_WORDS: Final = _set("test tests testing pytest unittest tox nox spec nose2 jest vitest mocha")
+TEST_WORDS: Final = _set("test tests testing pytest unittest tox nox spec nose2 jest vitest mocha")
 
 _TARGET_SUFFIXES: Final = (".py", ".js", ".jsx", ".ts", ".tsx", ".rs", ".go", ".java")
 _NARROWING: Final = re.compile(
@@ -73,8 +75,9 @@ class Recognised:
     args: int
 
 
-def _name(token: str) -> str:
-    return PurePosixPath(token).name
+def name_of(token: str) -> str:
+    """The last part of a path, as ``PurePosixPath`` has it."""
+    return token.rstrip("/").rpartition("/")[2]
 
 
 def _past_env(argv: Sequence[str], at: int) -> int:
@@ -83,7 +86,7 @@ def _past_env(argv: Sequence[str], at: int) -> int:
     while at < len(argv):
         if argv[at] in ("-u", "--unset", "-C", "--chdir"):
             at += 2
-        elif argv[at].startswith("-") or _ASSIGNMENT.fullmatch(argv[at]):
+        elif argv[at].startswith("-") or ASSIGNMENT.fullmatch(argv[at]):
             at += 1
         else:
             break
@@ -97,21 +100,28 @@ def _past_options(argv: Sequence[str], at: int) -> int:
     return at
 
 
-def program_index(argv: Sequence[str]) -> int:
-    """The index of the program that an argv runs behind ``env`` and the wrappers that pass its status on."""
+def wrappers(argv: Sequence[str]) -> list[tuple[str, ...]]:
+    """``env`` and whatever else passes its command's status on, before the program: the words of each, in order."""
+    found: list[tuple[str, ...]] = []
     at = 0
     for _ in range(8):  # Nobody nests more wrappers than this.
-        name = _name(argv[at]) if at < len(argv) else ""
+        begin, name = at, name_of(argv[at]) if at < len(argv) else ""
         if name == "env":
             at = _past_env(argv, at)
-        elif name in _RUN_WRAPPERS and argv[at + 1 : at + 2] == ["run"]:
+        elif name in _RUN_WRAPPERS and list(argv[at + 1 : at + 2]) == ["run"]:
             at = _past_options(argv, at + 2)
         elif name in _PLAIN_WRAPPERS and at + 1 < len(argv):
             # The first word of `timeout` is a duration.
             at = _past_options(argv, at + 1) + (name == "timeout")
         else:
             break
-    return min(at, len(argv) - 1)
+        found.append(tuple(argv[begin:at]))
+    return found
+
+
+def program_index(argv: Sequence[str]) -> int:
+    """The index of the program that an argv runs behind its wrappers."""
+    return min(sum(map(len, wrappers(argv))), len(argv) - 1)
 
 
 def _module_index(argv: Sequence[str], at: int) -> int:
@@ -119,7 +129,12 @@ def _module_index(argv: Sequence[str], at: int) -> int:
     while at + 1 < len(argv) and argv[at].startswith("-"):
         if _MODULE_FLAG.fullmatch(argv[at]):
             return at
-        at += 2 if argv[at] in _VALUE_FLAGS else 1
+        if argv[at] in _VALUE_FLAGS:
+            at += 2
+        elif _PLAIN_FLAG.fullmatch(argv[at]):
+            at += 1
+        else:
+            break
     return -1
 
 
@@ -145,12 +160,12 @@ def _coverage(argv: Sequence[str], program: int, at: int) -> Recognised:
 def recognise(argv: Sequence[str]) -> Recognised:
     """Which runner *argv* (not empty) starts."""
     at = program_index(argv)
-    name = _name(argv[at])
+    name = name_of(argv[at])
     if name in _PYTEST_NAMES:
         return Recognised("pytest", at, -1, at + 1)
     if name == "coverage" and argv[at + 1 : at + 2] == ["run"]:
         return _coverage(argv, at, at + 2)
-    if _PYTHON.fullmatch(name):
+    if PYTHON.fullmatch(name):
         module = _module_index(argv, at + 1)
         if module >= 0:
             return _runner_of_module(argv, at, module)
@@ -180,11 +195,11 @@ def _without_module(argv: Sequence[str], module: int) -> list[str]:
     return [*argv[:module], *([flags] if flags != "-" else [])]
 
 
-def _words(argv: Sequence[str]) -> list[set[str]]:
+def words_of(argv: Sequence[str]) -> list[set[str]]:
     """The words of what an argv runs, most telling first: its task or module, then its program."""
     what = recognise(argv)
-    tokens = [argv[what.module + 1]] if what.module >= 0 else [_name(argv[what.program])]
-    if _name(argv[what.program]) in _TASK_RUNNERS:
+    tokens = [argv[what.module + 1]] if what.module >= 0 else [name_of(argv[what.program])]
+    if name_of(argv[what.program]) in _TASK_RUNNERS:
         rest = [word for word in argv[what.program + 1 :] if not word.startswith("-") and word != "run"]
         tokens = [*rest[:1], *tokens]
     return [set(re.split(r"[^a-z0-9]+", token.lower())) for token in tokens]
@@ -192,8 +207,8 @@ def _words(argv: Sequence[str]) -> list[set[str]]:
 
 def kind_of(argv: Sequence[str]) -> Kind:
     """What sort of check *argv* is; whatever is not known to be something else counts as a test command."""
-    for words in _words(argv):
-        if words & _TEST_WORDS:
+    for words in words_of(argv):
+        if words & TEST_WORDS:
             return "test"
         for kind, names in _KIND_WORDS:
             if words & names:

@@ -22,8 +22,8 @@ from typing import Any, Final, Literal, Protocol
 from school.system import processes
 from school.verification import compose
 from school.verification.commands import kind_of
+from school.verification.printed import says_no_tests
 from school.verification.recipe import PHASES, Phase, Recipe
-from school.verification.runner import says_no_test_ran
 from school.verification.service import READY_S, Readiness, Service
 
 PHASE_S: Final = 600.0
@@ -215,7 +215,7 @@ class _Lines:
 
 def _judged(phase: Phase, line: str, finished: processes.Finished, limit_s: float) -> PhaseRun:
     timed_out = finished.reason == "timeout"
-    no_test = phase == "test" and _tests(line) and says_no_test_ran(finished.stdout)
+    no_test = phase == "test" and _tests(line) and says_no_tests(finished.stdout.decode("utf-8", "replace"))
     notes = [
         f"ended at its limit: phase {phase} has {limit_s:g} s" if timed_out else "",
         finished.detail if finished.reason and not timed_out else "",

@@ -31,7 +31,7 @@ from pydantic import PrivateAttr
 
 from school.contracts import Progress, Receipt, bounded
 from school.system import clock, files, processes
-from school.verification import commands, reports
+from school.verification import commands, printed, reports
 from school.verification.reports import COMMAND, Outcomes
 
 OUTPUT_BYTES_MAX: Final = 256 * 1024
@@ -41,16 +41,10 @@ _SHIM: Final = Path(__file__).with_name("record_unittest.py")
 
 # pytest's own status for "I ran, and collected nothing".
 _PYTEST_NO_TESTS: Final = 5
-_NO_TESTS: Final = re.compile(
-    rb"^=* ?no tests ran\b|^Ran 0 tests in |^collected 0 items|^No tests found|^No test files found"
-    rb"|^testing: warning: no tests to run|^ *0 passing\b|^(?:#|\xe2\x84\xb9) tests 0$",
-    re.MULTILINE,
-)
+_SUMMARY_BYTES: Final = 16384
 # What `cargo test` prints around the tests of one program; a test that exits with 0 keeps the second from coming.
 _BEGINS: Final = re.compile(rb"^running \d+ tests?$", re.MULTILINE)
 _ENDS: Final = re.compile(rb"^test result: ", re.MULTILINE)
-_SUMMARY: Final = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+m?s\b", re.MULTILINE)
-_COUNT: Final = re.compile(r"(\d+) (failed|errors?|x?passed)")
 
 
 class CheckRun(Receipt):
@@ -178,16 +172,11 @@ def _judge(finished: processes.Finished, outcomes: Outcomes | None, runner: str)
 def _judge_by_status(finished: processes.Finished) -> _Judged:
     if finished.exit_code != 0:
         return "failed", f"exit {finished.exit_code}", None
-    if says_no_test_ran(finished.stdout):
+    if printed.says_no_tests(finished.stdout.decode("utf-8", "replace")):
         return "no_tests", "it says itself that it ran no test", None
     if len(_BEGINS.findall(finished.stdout)) > len(_ENDS.findall(finished.stdout)):
         return "failed", "exit 0, but a run of tests that began did not come to its own end", None
     return "passed", "", None
-
-
-def says_no_test_ran(output: bytes) -> bool:
-    """Whether a runner says in *output* that it ran no test, whatever status it ends with."""
-    return _NO_TESTS.search(output) is not None
 
 
 def _judge_without_report(finished: processes.Finished, runner: str) -> _Judged:
@@ -207,7 +196,7 @@ def _judge_by_test(finished: processes.Finished, outcomes: Outcomes) -> _Judged:
         return "failed", f"exit {finished.exit_code}", outcomes
     if finished.exit_code != 0:
         return "failed", f"every test passed, but exit {finished.exit_code}", _with_command(outcomes)
-    said = _contradiction(finished)
+    said = printed.contradiction(finished.stdout[-_SUMMARY_BYTES:].decode("utf-8", "replace"))
     if said:
         return (
             "failed",
@@ -219,13 +208,3 @@ def _judge_by_test(finished: processes.Finished, outcomes: Outcomes) -> _Judged:
 
 def _with_command(outcomes: Outcomes) -> Outcomes:
     return Outcomes({**outcomes.tests, COMMAND: "failed"}, outcomes.whole)
-
-
-def _contradiction(finished: processes.Finished) -> str:
-    """The runner's last summary line where it does not agree with a report that names no failure."""
-    lines = _SUMMARY.findall(finished.stdout[-16384:].decode("utf-8", "replace"))
-    if not lines:
-        return ""
-    counts = {word.rstrip("s"): int(number) for number, word in _COUNT.findall(lines[-1])}
-    good = counts.get("passed", 0) + counts.get("xpassed", 0)
-    return lines[-1] if counts.get("failed") or counts.get("error") or not good else ""

@@ -395,7 +395,8 @@ def test_recover_and_retry(seen: Seen) -> None:
 ON_DISK = ROOT / "docs" / "on-disk.md"
 OPAQUE = ("school/clones/*.git", "school/beads/*", "school/tmp/*", "school/outputs/*", "worktrees/*/*")
 TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.\d+\.[0-9a-z-]+\.tmp(/.*)?")
-# What needs a corruption, a death, a wait, a set-up or a merge to come about, or lives for less than a look.
+# What needs a corruption, a death, a wait, a set-up, a merge or a session that records its checks to come about, or lives
+# for less than a look.
 SELDOM = (
     "corrupt",
     "broken",
@@ -408,6 +409,7 @@ SELDOM = (
     "/setup",
     "environment-",
     ".owner",
+    "evidence.db",
 )
 
 
