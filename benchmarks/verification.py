@@ -23,7 +23,7 @@ ROUNDS = 3 if SHORT else 5
 CANONICAL = ["python3 -m pytest", "npm run test", "make lint", "bash scripts/run_tests.sh"]
 WRITTEN = (
     "pytest -q tests/test_{n}.py",
-    "cd /work/project{n} && python -m pytest -x -k 'name{n} and not slow' 2>&1",
+    "cd /home/me/project{n} && python -m pytest -x -k 'name{n} and not slow' 2>&1",
     "set -euo pipefail\nexport CI=1\nuv run pytest -n auto --tb=short > /tmp/log{n}.txt 2>&1",
     "git status --short && git diff --stat HEAD~{n}",
     "sed -n '{n},+20p' school/verification/facts.py | head -40",
