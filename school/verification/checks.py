@@ -9,7 +9,7 @@ Errors of the machine or the worktree come through as what they are; a teacher's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from school.contracts import Check, CheckContext, CheckResult, Finding, Severity, TeacherRole, bounded
@@ -56,6 +56,17 @@ def _setup_failed(section: str, failed: SetupFailedError) -> CheckResult:
     return CheckResult(section, LENS, findings=[finding])
 
 
+def _judged(name: str, context: CheckContext, judge: Callable[[Bench], CheckResult]) -> CheckResult:
+    """What *judge* finds at a bench; a set-up that fails is the change's fault, a cancelled run nobody's."""
+    with Bench.of(context) as bench:
+        try:
+            return judge(bench)
+        except SetupFailedError as failed:
+            return _setup_failed(name, failed)
+        except CheckCancelledError as cancelled:
+            return CheckResult(name, LENS, no_verdict=str(cancelled))
+
+
 class Verification:
     """The repository's own checks at head against base."""
 
@@ -63,13 +74,7 @@ class Verification:
     lens = LENS
 
     def __call__(self, context: CheckContext) -> CheckResult:
-        with Bench.of(context) as bench:
-            try:
-                return self._judge(bench)
-            except SetupFailedError as failed:
-                return _setup_failed(self.name, failed)
-            except CheckCancelledError as cancelled:
-                return CheckResult(self.name, self.lens, no_verdict=str(cancelled))
+        return _judged(self.name, context, self._judge)
 
     def _judge(self, bench: Bench) -> CheckResult:
         result = CheckResult(self.name, self.lens)
@@ -101,13 +106,7 @@ class WrongTree:
     lens = LENS
 
     def __call__(self, context: CheckContext) -> CheckResult:
-        with Bench.of(context) as bench:
-            try:
-                return self._judge(bench)
-            except SetupFailedError as failed:
-                return _setup_failed(self.name, failed)
-            except CheckCancelledError as cancelled:
-                return CheckResult(self.name, self.lens, no_verdict=str(cancelled))
+        return _judged(self.name, context, self._judge)
 
     def _judge(self, bench: Bench) -> CheckResult:
         result = CheckResult(self.name, self.lens)

@@ -286,7 +286,10 @@ def test_review_files_that_a_test_forges(tmp_path: Path, own_home: Path, record:
     assert (code, rows["bad"]["branch"]) == (1, ""), told
     assert git(repo, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
     if record and rows["bad"]["outcome"] == "failed":
-        return  # the forger wrote over a record that its teachers were writing: told as stuck, and not delivered
+        # The forger wrote over a record that its teachers were writing: told as stuck, and not delivered.
+        assert rows["bad"]["reason"].startswith("stuck: "), told
+        assert "could not be finished" in told
+        return
     assert rows["bad"]["outcome"] in ("rejected", "blocked"), told
     assert "review.forged" in told or "passes what it never ran" in told or "unproven" in told
     assert git(repo, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
