@@ -27,4 +27,4 @@ format: setup
 # Renew requirements.lock from pyproject.toml (needs uv); a test holds the two against each other.
 lock:
 	uv pip compile --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		--no-emit-find-links --python-version 3.11 --group dev pyproject.toml -o requirements.lock
+		--no-emit-find-links --python-version 3.11 --group dev --all-extras pyproject.toml -o requirements.lock

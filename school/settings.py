@@ -21,6 +21,13 @@ from school.errors import ConfigError
 ROLES: Final = ("cto", "coo")
 DIR_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
+GOVERNOR_VARIABLES: Final = {
+    "governor_consecutive_errors": "GOVERNOR_CONSECUTIVE_ERRORS",
+    "governor_repeat_calls": "GOVERNOR_REPEAT_CALLS",
+    "governor_api_errors": "GOVERNOR_API_ERRORS",
+    "governor_no_progress_calls": "GOVERNOR_NO_PROGRESS_CALLS",
+}
+_OFF: Final = frozenset({"0", "false", "no", "off"})
 
 
 def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
@@ -47,6 +54,16 @@ def _count(env: Mapping[str, str], name: str, default: int) -> int:
     if value < 1:
         raise ConfigError(f"{name}={text!r}: expected a whole number of at least 1")
     return value
+
+
+def _count_or_none(env: Mapping[str, str], name: str) -> int | None:
+    return _count(env, name, 1) if env.get(name, "").strip() else None
+
+
+def _switch(env: Mapping[str, str], name: str) -> bool | None:
+    """None when it is not set; off only for the four words that say so, as the seed reads its switches."""
+    text = env.get(name)
+    return None if text is None else text.strip().lower() not in _OFF
 
 
 def _path(env: Mapping[str, str], name: str, default: Path) -> Path:
@@ -76,6 +93,12 @@ class Settings:
     poll_interval_s: float = 5.0
     review_timeout_s: float = 90.0
     max_session_cycles: int = 10
+    governor_consecutive_errors: int | None = None
+    governor_repeat_calls: int | None = None
+    governor_api_errors: int | None = None
+    governor_no_progress_calls: int | None = None
+    governor_disabled: bool = False
+    verify_on_stop: bool | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
@@ -95,6 +118,9 @@ class Settings:
             poll_interval_s=_seconds(env, "DEFAULT_POLL_INTERVAL", 5.0),
             review_timeout_s=_seconds(env, "DEFAULT_REVIEW_TIMEOUT", 90.0),
             max_session_cycles=_count(env, "MAX_SESSION_CYCLES", 10),
+            **{field: _count_or_none(env, name) for field, name in GOVERNOR_VARIABLES.items()},
+            governor_disabled=bool(env.get("GOVERNOR_DISABLE") and _switch(env, "GOVERNOR_DISABLE")),
+            verify_on_stop=_switch(env, "HERMES_VERIFY_ON_STOP"),
         )
 
     def environment(self) -> dict[str, str]:
@@ -111,6 +137,17 @@ class Settings:
             "DEFAULT_POLL_INTERVAL": repr(self.poll_interval_s),
             "DEFAULT_REVIEW_TIMEOUT": repr(self.review_timeout_s),
             "MAX_SESSION_CYCLES": str(self.max_session_cycles),
+            **{
+                name: str(value)
+                for field, name in GOVERNOR_VARIABLES.items()
+                if (value := getattr(self, field)) is not None
+            },
+            **({"GOVERNOR_DISABLE": "1"} if self.governor_disabled else {}),
+            **(
+                {}
+                if self.verify_on_stop is None
+                else {"HERMES_VERIFY_ON_STOP": str(int(self.verify_on_stop))}
+            ),
         }
 
     # --- bookbags -------------------------------------------------------------------------------------

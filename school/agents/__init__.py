@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from school.contracts import AgentOutcome, AgentSpec, Brief, Limits, Progress, Workspace
+from school.contracts import AgentOutcome, AgentSpec, Brief, Gate, Limits, Progress, TurnEnd, Workspace
 from school.errors import AgentError
+from school.hooks import Hooks
 from school.settings import Settings
 
 __all__ = ["run_agent"]
@@ -35,8 +36,14 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
     settings: Settings,
     progress: Progress,
     cancelled: Callable[[], bool],
+    hooks: Hooks | None = None,
+    gate: Gate | None = None,
 ) -> AgentOutcome:
-    """Run the agent *spec* to its end in *workspace* and say how it ended."""
+    """Run the agent *spec* to its end in *workspace* and say how it ended.
+
+    *hooks* is told of turns and tool calls as far as they can be seen; *gate* is asked at the end of each turn whether
+    another is due, where the agent can take one.
+    """
     from school.agents.command import run_command
     from school.agents.process import Job
     from school.agents.run import run_plain
@@ -53,9 +60,16 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
         settings=settings,
         progress=progress,
         cancelled=cancelled,
+        hooks=hooks or Hooks(),
+        gate=gate or _ends,
     )
     if spec.kind == "run":
         return run_plain(job)
     if spec.kind == "command":
         return run_command(job, Brief.model_validate_json(brief_path.read_bytes()))
     raise AgentError(f'the agent {spec.name} is of kind "{spec.kind}", which this version cannot drive')
+
+
+def _ends(_turn: TurnEnd) -> str:
+    """The gate that lets every turn be the last."""
+    return ""

@@ -15,7 +15,8 @@ from typing import Final
 
 from school.agents.claim import read_claim
 from school.agents.registry import TOOL_DIR
-from school.contracts import OUTPUT_BYTES_MAX, AgentOutcome, AgentSpec, Limits, Progress, bounded
+from school.contracts import OUTPUT_BYTES_MAX, AgentOutcome, AgentSpec, Gate, Limits, Progress, bounded
+from school.hooks import Hooks
 from school.settings import Settings
 from school.system import files, processes
 from school.system.processes import Finished, RunLimits
@@ -74,6 +75,8 @@ class Job:
     settings: Settings
     progress: Progress
     cancelled: Callable[[], bool]
+    hooks: Hooks
+    gate: Gate
 
     def run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float) -> AgentOutcome:
         """Run *argv* to its end, and the end of everything that it started."""

@@ -53,8 +53,13 @@ def resolve(name: str, config: ProjectConfig) -> AgentSpec:
         model=configured.model,
         argv=list(configured.argv),
         prompt=configured.prompt if configured.kind == "command" else "none",
+        preset=configured.preset,
+        resume=list(configured.resume),
         env=list(configured.env),
         set_env=dict(configured.set_env),
+        write=list(configured.write),
+        base_url=configured.base_url,
+        api_key_env=configured.api_key_env,
         timeout_s=configured.timeout_s,
     )
 

@@ -28,9 +28,13 @@ class AgentConfig(Strict):
     preset: str = ""
     argv: list[str] = Field(default_factory=list)
     prompt: Literal["stdin", "file", "none"] = "stdin"
+    resume: list[str] = Field(default_factory=list)
     env: list[str] = Field(default_factory=list)
     set_env: dict[str, str] = Field(default_factory=dict)
+    write: list[str] = Field(default_factory=list)
     model: str = ""
+    base_url: str = ""
+    api_key_env: str = ""
     timeout_s: float | None = Field(default=None, gt=0)
 
 
@@ -56,6 +60,9 @@ class LimitsConfig(Strict):
     output_bytes: int = Field(default=64 * 1024 * 1024, ge=4096)
     cost_usd: float | None = Field(default=None, gt=0)
     tokens: int | None = Field(default=None, gt=0)
+    memory_bytes: int | None = Field(default=None, gt=0)
+    processes: int | None = Field(default=None, gt=0)
+    disk_bytes: int | None = Field(default=None, gt=0)
 
 
 class SandboxConfig(Strict):

@@ -123,7 +123,10 @@ class AgentSpec(Record):
 
     ``kind`` ``run`` has ``argv`` (a plain command) or ``chore``; ``command`` has ``argv`` with the prompt on stdin
     (``prompt = "stdin"``) or in a file whose path replaces ``{prompt_file}`` in argv (``prompt = "file"``).
-    ``env`` names the variables passed through from the user's environment, ``set_env`` sets literal ones.
+    ``resume`` is the argv of a further turn of the same session ({session} is what the agent called it); without it
+    a ``command`` agent has one turn. ``acp`` has ``argv``; ``model`` has ``model`` (``provider:name``), ``base_url`` and
+    ``api_key_env``, the variable that holds the key. ``env`` names the variables passed through from the user's
+    environment, ``set_env`` sets literal ones; ``write`` lists state paths of its own that it may write when confined.
     """
 
     name: str
@@ -131,11 +134,44 @@ class AgentSpec(Record):
     model: str = ""
     argv: list[str] = Field(default_factory=list)
     chore: str = ""
+    preset: str = ""
     prompt: Literal["stdin", "file", "none"] = "stdin"
+    resume: list[str] = Field(default_factory=list)
     env: list[str] = Field(default_factory=list)
     set_env: dict[str, str] = Field(default_factory=dict)
+    write: list[str] = Field(default_factory=list)
+    base_url: str = ""
+    api_key_env: str = ""
     timeout_s: float | None = None
     reason: str = ""
+
+
+class ReviewerTerms(Record):
+    """Which model judges for one teacher beside its checks; neither set means none.
+
+    ``agent`` is of kind ``model`` or ``command``. ``require_distinct_model`` refuses one that is the student's.
+    """
+
+    agent: AgentSpec | None = None
+    model: str = ""
+    require_distinct_model: bool = False
+
+
+class SandboxTerms(Record):
+    """How what runs for this bead is confined: see ``[sandbox]``."""
+
+    mode: Literal["auto", "require", "off"] = "auto"
+    write: list[str] = Field(default_factory=list)
+    read: list[str] = Field(default_factory=list)
+    network: bool = True
+
+
+class Advice(Record):
+    """What stands beside a leaf's agent: the verify-on-stop gate, the governor's and the coach's settings."""
+
+    on_stop: bool | Literal["auto"] = "auto"
+    governor: dict[str, Any] = Field(default_factory=dict)
+    coach: dict[str, Any] = Field(default_factory=dict)
 
 
 class Persona(Record):
@@ -158,6 +194,8 @@ class Terms(Record):
     keep: list[str] = Field(default_factory=list)
     submodules: bool = False
     chore: str = ""
+    sandbox: SandboxTerms = Field(default_factory=SandboxTerms)
+    reviewers: dict[TeacherRole, ReviewerTerms] = Field(default_factory=dict)
 
 
 class Limits(Record):
@@ -168,6 +206,11 @@ class Limits(Record):
     agent_timeout_s: float = 3600.0
     command_timeout_s: float = 900.0
     output_bytes: int = 64 * 1024 * 1024
+    cost_usd: float | None = None
+    tokens: int | None = None
+    memory_bytes: int | None = None
+    processes: int | None = None
+    disk_bytes: int | None = None
 
 
 class Step(Record):
@@ -219,6 +262,9 @@ class Bookbag(Record):
     confinement: str = ""
     terms: Terms = Field(default_factory=Terms)
     limits: Limits = Field(default_factory=Limits)
+    advice: Advice = Field(default_factory=Advice)
+    guidance: list[dict[str, Any]] = Field(default_factory=list)
+    evidence: dict[str, Any] = Field(default_factory=dict)
     earlier_findings: list[Finding] = Field(default_factory=list)
     worktree: str = ""
     status: Status = "open"

@@ -69,6 +69,49 @@ class AgentOutcome:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """One turn of an agent that ended by itself and could be followed by another of the same session.
+
+    ``turn`` counts from 1; ``answer`` is its last text, the candidate. ``can_run_commands`` is whether the agent has a
+    tool that runs commands: one that has none is never asked to.
+    """
+
+    turn: int
+    answer: str
+    claim: Claim
+    can_run_commands: bool = True
+
+
+# The message of a further turn, '' to let the agent end. Asked only where the agent can take one.
+Gate = Callable[[TurnEnd], str]
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a model said to one call. ``reason`` is empty for an answer that came whole.
+
+    Otherwise ``timeout``, ``quota`` (``retry_at`` is its reset, where stated), ``unavailable``, ``refused``, ``cut``,
+    ``not_installed`` or ``limit``, with ``detail`` as a sentence. ``usage`` has requests, input_tokens, output_tokens
+    and cost_usd (None where unknown).
+    """
+
+    text: str = ""
+    model: str = ""
+    reason: str = ""
+    detail: str = ""
+    retry_at: str = ""
+    usage: dict[str, Any] = field(default_factory=dict)
+
+
+class Asks(Protocol):
+    """A model that answers one call: nothing is remembered between calls, and it has no tools."""
+
+    model: str
+
+    def __call__(self, system: str, prompt: str, *, timeout_s: float) -> Answer: ...
+
+
 class Progress(Protocol):
     """Told of each step of a long work, so that whoever waits can tell progress from silence."""
 

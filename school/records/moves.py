@@ -95,6 +95,8 @@ _LEAF_FIELDS: Final = frozenset(
         "agent",
         "persona",
         "ac_met",
+        "guidance",
+        "evidence",
     }
 )
 OWN_FIELDS: Final[Mapping[str, frozenset[str]]] = {

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import bookbag
 from school.agents.chores import CHORES
-from school.contracts import UNCHARGED_REASONS, AgentSpec, Limits, Terms, dump
+from school.contracts import UNCHARGED_REASONS, Advice, AgentSpec, Limits, SandboxTerms, Terms, dump
 from school.supervisor.plan import Plan
 from school.tasks import Task
 
@@ -53,6 +53,7 @@ def compose(plan: Plan, task: Task, attempt: Attempt, run: str) -> dict[str, Any
         "confinement": "none",
         "terms": dump(terms(plan, task)),
         "limits": dump(limits(plan)),
+        "advice": dump(advice(plan)),
         "earlier_findings": attempt.earlier_findings,
     }
 
@@ -83,7 +84,15 @@ def repository_terms(plan: Plan) -> Terms:
         copy_files=config.setup.copy_files,
         submodules=config.setup.submodules,
         keep=config.setup.keep,
+        sandbox=SandboxTerms(**config.sandbox.model_dump()),
     )
+
+
+def advice(plan: Plan) -> Advice:
+    """What stands beside the agent of a leaf."""
+    config, settings = plan.config, plan.settings
+    on_stop = config.verify.on_stop if settings.verify_on_stop is None else settings.verify_on_stop
+    return Advice(on_stop=on_stop, governor=config.governor, coach=config.coach)
 
 
 def limits(plan: Plan) -> Limits:
@@ -95,6 +104,11 @@ def limits(plan: Plan) -> Limits:
         agent_timeout_s=configured.agent_timeout_s,
         command_timeout_s=configured.command_timeout_s,
         output_bytes=configured.output_bytes,
+        cost_usd=configured.cost_usd,
+        tokens=configured.tokens,
+        memory_bytes=configured.memory_bytes,
+        processes=configured.processes,
+        disk_bytes=configured.disk_bytes,
     )
 
 

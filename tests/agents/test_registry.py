@@ -21,8 +21,10 @@ def test_a_configured_agent_is_complete() -> None:
     mine = AgentConfig(
         argv=["my-agent", "--file", "{prompt_file}"],
         prompt="file",
+        resume=["my-agent", "--continue", "{session}"],
         env=["MY_KEY"],
         set_env={"MODE": "batch"},
+        write=["~/.mine"],
         model="m-1",
         timeout_s=7.0,
     )
@@ -34,8 +36,13 @@ def test_a_configured_agent_is_complete() -> None:
         "argv": ["my-agent", "--file", "{prompt_file}"],
         "chore": "",
         "prompt": "file",
+        "preset": "",
+        "resume": ["my-agent", "--continue", "{session}"],
         "env": ["MY_KEY"],
         "set_env": {"MODE": "batch"},
+        "write": ["~/.mine"],
+        "base_url": "",
+        "api_key_env": "",
         "timeout_s": 7.0,
     }
 
