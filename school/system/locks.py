@@ -10,7 +10,9 @@ child does not hold its parent's lock. Hold it for milliseconds only; it is not 
 ``KernelLock`` is ``flock`` on a file that stays: held until released or until the process dies, whatever kills
 it. Its owner's text lies beside it as ``<path>.owner`` for display; it proves nothing.
 
-Not promised: exclusion between hosts that share a directory, except that a foreign record is never taken.
+Not promised: exclusion between hosts that share a directory, except that a foreign record is never taken; nor, where
+another hand empties a held lock, that its owner's release spares a successor, if that owner is stopped for
+``GARBLED_AGE_S`` between the two system calls of the release.
 
 Calling: ``acquire(timeout)`` tries once before it looks at the clock, so timeout 0 tries exactly once; ``with``
 waits ``TIMEOUT_S`` and raises LockTimeout. Errors: LockTimeout, LockLost, and MachineError for what the
