@@ -39,6 +39,8 @@ class Answer:
     output_tokens: int = 7
     model: str = "fake-model"
     include_usage: bool = True
+    # Chat completions only: another reason to end than stop and tool_calls, ``length`` for one.
+    finish: str = ""
 
 
 def _pieces(text: str) -> list[str]:
@@ -77,7 +79,7 @@ class Chat:
         message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
         if answer.calls:
             message["tool_calls"] = cls._calls(answer)
-        reason = "tool_calls" if answer.calls else "stop"
+        reason = answer.finish or ("tool_calls" if answer.calls else "stop")
         return {
             "id": f"chatcmpl-{next(_numbers)}",
             "object": "chat.completion",
@@ -104,7 +106,7 @@ class Chat:
             yield chunk({"content": piece})
         for index, call in enumerate(cls._calls(answer)):
             yield chunk({"tool_calls": [{"index": index, **call}]})
-        yield chunk({}, "tool_calls" if answer.calls else "stop")
+        yield chunk({}, answer.finish or ("tool_calls" if answer.calls else "stop"))
         if answer.include_usage:
             yield "", {**head, "choices": [], "usage": cls.usage(answer)}
 
