@@ -1,0 +1,92 @@
+"""Named steps at which tests put in a crash or a disk that fails; off, and next to free, in every other process.
+
+``with faults.around("review.file"):`` stands around one durable step. ``SCHOOL_FAULTS`` arms it, read once at start::
+
+    SCHOOL_FAULTS=kill@review.file:before       kill -9 of this process before the step
+    SCHOOL_FAULTS=enospc@review.file:after#3    after the third such step of a process: no space left on device
+
+Several are separated by commas. Each strikes once in the folder ``SCHOOL_FAULTS_DIR``, however many processes pass:
+``<folder>/<fault>`` is made first. ``note`` in place of a fault only notes, a line a step in ``<folder>/passed``, what was
+passed. What is armed wrongly is a ConfigError, for a crash test that strikes nowhere proves nothing.
+
+It cannot put a fault *inside* a step: the write of one file is torn in tests of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ContextManager, Final  # noqa: UP035 - the type of nullcontext, too
+
+from school.errors import ConfigError, MachineError
+
+VARIABLE: Final = "SCHOOL_FAULTS"
+FOLDER_VARIABLE: Final = "SCHOOL_FAULTS_DIR"
+_FORM: Final = re.compile(r"(kill|enospc|eio|eacces|erofs)@([a-z_.]+):(before|after)(?:#([1-9][0-9]{0,5}))?")
+
+
+class Armed:
+    """The faults that one process was told of."""
+
+    def __init__(self, text: str, folder: Path) -> None:
+        self.folder = folder
+        self.notes = text == "note"
+        self.passed: Counter[str] = Counter()
+        self.faults: dict[tuple[str, int], str] = {}
+        for word in [] if self.notes else text.split(","):
+            found = _FORM.fullmatch(word.strip())
+            if not found:
+                raise ConfigError(
+                    f"{VARIABLE}={word!r}: expected kind@step:before or :after, with #N or without"
+                )
+            kind, step, side, count = found.groups()
+            self.faults[f"{step}:{side}", int(count or 1)] = kind
+
+    @contextlib.contextmanager
+    def around(self, step: str) -> Iterator[None]:
+        self._pass(f"{step}:before")
+        yield
+        self._pass(f"{step}:after")
+
+    def _pass(self, place: str) -> None:
+        self.passed[place] += 1
+        if self.notes:
+            with (self.folder / "passed").open("a") as file:
+                file.write(f"{place}\n")
+        kind = self.faults.get((place, self.passed[place]))
+        if kind and self._first(f"{kind}@{place}"):
+            self._strike(kind, place)
+
+    def _first(self, fault: str) -> bool:
+        try:
+            with (self.folder / fault).open("x"):
+                return True
+        except FileExistsError:
+            return False
+
+    def _strike(self, kind: str, place: str) -> None:
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        number = getattr(errno, kind.upper())
+        raise MachineError(f"{place}: {os.strerror(number)}") from OSError(number, os.strerror(number), place)
+
+
+def armed(environ: Mapping[str, str]) -> Armed | None:
+    """What *environ* arms; None for nothing."""
+    text = environ.get(VARIABLE, "")
+    return Armed(text, Path(environ.get(FOLDER_VARIABLE, "."))) if text else None
+
+
+_ARMED: Final = armed(os.environ)
+_NOTHING: Final = contextlib.nullcontext()
+
+
+def around(step: str) -> ContextManager[None]:
+    """A context for one durable step."""
+    return _NOTHING if _ARMED is None else _ARMED.around(step)
