@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from school import masking
 from school.errors import SchoolError
 from school.status.flags import VERIFY
 
@@ -119,11 +120,13 @@ def command(
 
 def main() -> None:
     """The entry point; it always exits."""
+    masking.guard_tracebacks()
     sys.exit(entry(sys.argv[1:]))
 
 
 def entry(argv: Sequence[str]) -> int:  # noqa: PLR0911 - one return a kind of ending
     """Run one command line; every error of the tree becomes a message and its exit code here, and only here."""
+    masking.install()
     json_ = "--json" in argv
     try:
         code = cli.main(args=list(argv), prog_name="conductor.py", standalone_mode=False)
@@ -150,7 +153,7 @@ def entry(argv: Sequence[str]) -> int:  # noqa: PLR0911 - one return a kind of e
 def refused(message: str, code: int, *, json_: bool, shown: bool = False) -> int:
     """Say why nothing (more) was done, on stderr, and with ``--json`` in the one document too."""
     if not shown:
-        click.echo(f"Error: {message}", err=True)
+        click.echo(masking.text(f"Error: {message}"), err=True)
     if json_:
         emit({"error": message, "exit": code})
     return code
@@ -213,6 +216,7 @@ def execute(request: Request, base_commit: str, settings: Settings, *, json_: bo
     from school.system import log
 
     plan = prepare(request, settings, base_commit=base_commit)
+    masking.learn(*plan.config.agents.values())
     prefix = plan.config.delivery.prefix
     log.configure("conductor", path=settings.logs_dir / "conductor.log", to_stderr=False)
     with screen(json_=json_) as shown:
@@ -247,12 +251,12 @@ def tell(result: Result, *, json_: bool) -> None:
     from school.supervisor.result import for_people
 
     if result.error:
-        click.echo(f"Error: {result.error}", err=True)
+        click.echo(masking.text(f"Error: {result.error}"), err=True)
     if json_:
         emit({**result.document, "error": result.error} if result.error else result.document)
         return
     for line in for_people(result, delivery.instructions):
-        click.echo(line)
+        click.echo(masking.text(line))
 
 
 # --- between runs -------------------------------------------------------------------------------------------

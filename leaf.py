@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import click
 
 import bookbag
+from school import masking
 from school import settings as school_settings
 from school.agents.ending import Ending, decide
 from school.agents.stop import Stop
@@ -94,6 +95,7 @@ class StudentLeaf:
         """
         if self.workspace is None:
             self.bag = self.running()
+            masking.learn(*([self._spec()] if self.bag.get("agent") else []))
             self._step("booting")
             self.workspace = self._worktrees().create(self.bag)
             self._tree = _identity(self.workspace.path)
@@ -416,11 +418,12 @@ def main(bead: str) -> None:
     stop = Stop()
     try:
         settings = school_settings.current()
+        masking.install()
         log.configure("leaf", path=settings.logs_dir / "leaf.jsonl", to_stderr=True, json=False)
         stop.install()
         sys.exit(run_leaf(bead, settings=settings, stop=stop))
     except SchoolError as error:
-        click.echo(f"leaf: {error}", err=True)
+        click.echo(f"leaf: {masking.text(str(error))}", err=True)
         sys.exit(EXIT_USAGE if isinstance(error, BookbagInvalidError) else error.exit_code)
 
 
@@ -428,4 +431,5 @@ if __name__ == "__main__":
     # By name, so that there is one module object for whoever imports it besides.
     from leaf import main as main_by_name
 
+    masking.guard_tracebacks()
     main_by_name()

@@ -30,6 +30,7 @@ from typing import Any, Final
 import click
 
 import bookbag
+from school import masking
 from school import settings as school_settings
 from school.contracts import TEACHER_ROLES, Check, Review, TeacherRole
 from school.errors import (
@@ -387,13 +388,14 @@ def main(role: str, poll_interval: float | None, *, once: bool) -> None:
     try:
         if poll_interval is not None and not 0 < poll_interval < float("inf"):
             raise ConfigError(f"--poll-interval {poll_interval}: expected a positive number of seconds")
+        masking.install()
         teacher = TeacherWorktree(role, poll_interval_s=poll_interval)
         log.configure(
             f"teacher-{role}", path=teacher.settings.logs_dir / f"teacher-{role}.jsonl", to_stderr=not spawned
         )
         teacher.run_loop(once=once)
     except SchoolError as error:
-        click.echo(f"teacher: {error}", err=True)
+        click.echo(f"teacher: {masking.text(str(error))}", err=True)
         sys.exit(error.exit_code)
     # Spawned, an orderly end is what was asked for; by hand, the caller's shell wants to know of the signal.
     sys.exit(128 + teacher.stopped_by if teacher.stopped_by and not spawned else 0)
@@ -402,4 +404,5 @@ def main(role: str, poll_interval: float | None, *, once: bool) -> None:
 if __name__ == "__main__":
     from teacher import main
 
+    masking.guard_tracebacks()
     main()

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from school.errors import ConfigError
+from school.system import redaction
 
 _REFUSED: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]")
 COMPONENT_BYTES_MAX: Final = 250  # a loose ref is made through "<name>.lock", and a file name holds 255 bytes
@@ -51,8 +52,9 @@ def unwritable(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """*text* on one line, every control, bidirectional or undecodable character escaped: safe in a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """*text* on one line, every control, bidirectional or undecodable character escaped, secrets taken out."""
+    shown = redaction.text(text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
 
 
 def words(text: str, flag: str) -> list[str]:

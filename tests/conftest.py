@@ -10,6 +10,7 @@ import pytest
 
 from school import settings as school_settings
 from school.settings import Settings
+from school.system import redaction
 from tests.support import CALC_FILES, git, write_tree
 
 # Whatever the caller's shell had set must not reach a test: inherited GIT_* redirects git, the school's own
@@ -34,6 +35,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     school_settings.configure(None)
     yield home
     school_settings.configure(None)
+    redaction.install(None)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from school.records.derive import outcome_of
 from school.review.filed import unfiled
 from school.scores import ScoreBook
 from school.settings import Settings
-from school.system import clock, files, log
+from school.system import clock, files, log, redaction
 from school.system.git import Git
 from school.tasks import TaskLedger
 from school.worktrees import Repository, SchoolClone, leaf_worktrees, publish, workspace_of
@@ -187,7 +187,7 @@ class Closing:
         if not all(bag.get(name) and self.clone.has(bag[name]) for name in ("base_commit", "head_commit")):
             return None
         git = Git(git_dir=self.clone.path)
-        return Change.of(git, bag["base_commit"], bag["head_commit"]).patch(PATCH_BYTES_MAX)[0]
+        return redaction.data(Change.of(git, bag["base_commit"], bag["head_commit"]).patch(PATCH_BYTES_MAX)[0])
 
     def _leaf_log(self, bead: str) -> Path:
         return self.settings.logs_dir / f"leaf-{bead}.log"

@@ -1,7 +1,8 @@
 r"""JSON documents as bytes: valid UTF-8 going out, whole and well-formed coming in.
 
 Undecodable bytes and lone surrogates are spelled out as plain text (``\udc80``) in both directions, because no
-other program, and not even our own records, can carry them. Use ``files``; this is the part without a disk.
+other program, and not even our own records, can carry them. What must not be read (see ``redaction``) is taken out on
+the way to the disk. Use ``files``; this is the part without a disk.
 
 Errors: ValueError, with the name of what was read, for what is not one whole JSON document in UTF-8.
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 import json
 import re
 from typing import Any, Final
+
+from school.system import redaction
 
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -23,6 +26,8 @@ def well_formed(text: str) -> str:
 def dumps(obj: Any, *, indent: int | None = 1) -> bytes:  # noqa: ANN401 - JSON is any of them
     """*obj* as valid UTF-8 JSON with a newline at its end; keys keep their order."""
     text = json.dumps(obj, ensure_ascii=False, indent=indent, allow_nan=False)
+    if (redacted := redaction.document(obj, text)) is not None:
+        text = json.dumps(redacted, ensure_ascii=False, indent=indent, allow_nan=False)
     try:
         return text.encode("utf-8") + b"\n"
     except UnicodeEncodeError:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from school.errors import MachineError
-from school.system import files, markers
+from school.system import files, markers, redaction
 from school.system.progress import Progress
 from school.system.sinks import Sink
 
@@ -181,7 +181,7 @@ class _Running:
         try:
             if path is not None:
                 files.ensure_dir(path.parent)
-            sink = Sink(path, self.limits.output_bytes)
+            sink = Sink(path, self.limits.output_bytes, redaction.stream())
         except OSError as cause:
             raise (
                 cause if isinstance(cause, MachineError) else files.machine_error("write", path, cause)

@@ -3,7 +3,7 @@
 A process calls ``configure`` once; modules call ``get(__name__)`` at import and pay nothing until they say
 something. Before ``configure`` only warnings and errors are shown, on stderr. Lines are JSON or for people;
 control characters and undecodable bytes are escaped in both, so that no text of an agent's reaches a terminal
-raw. A log that cannot be written never stops the work: the line goes to stderr instead, once with the reason.
+raw; secrets are taken out (see ``redaction``). A log that cannot be written never stops the work: the line goes to stderr instead, once with the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any, Final
 
-from school.system import clock, files
+from school.system import clock, files, redaction
 
 FILE_BYTES_MAX: Final = 5 * 1024 * 1024
 TEXT_CHARS_MAX: Final = 4000
@@ -25,7 +25,7 @@ _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 def escaped(text: str) -> str:
     """*text* on one line, with every control, direction and undecodable character spelled out."""
-    text = files.well_formed(text)
+    text = files.well_formed(redaction.text(text))
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)[
         :TEXT_CHARS_MAX
     ]

@@ -2,7 +2,8 @@
 
 A ``Sink`` takes every byte, so that whoever writes never blocks. The file grows until the limit and can be
 followed while it grows; what exceeds it is counted and hashed, and at the end the file holds the first third and
-the last bytes with a line between them that says how much is left out.
+the last bytes with a line between them that says how much is left out. *mask*, where there is one, sees every byte
+first, and may hold some back until it knows what follows; what it gives back is what is kept, counted and hashed.
 
 Errors: OSError from the disk, once, from ``write`` or ``finish``; the sink keeps taking bytes afterwards.
 """
@@ -16,6 +17,8 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
+from school.system.redaction import Stream
+
 _BLOCK_BYTES: Final = 64 * 1024
 _ESCAPE: Final = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -25,7 +28,7 @@ LINE_CHARS_MAX: Final = 400
 class Sink:
     """Head and tail of what is written, within *limit_bytes*, in *path* if there is one."""
 
-    def __init__(self, path: Path | None, limit_bytes: int) -> None:
+    def __init__(self, path: Path | None, limit_bytes: int, mask: Stream | None = None) -> None:
         self.total = 0
         self.limit_bytes = max(limit_bytes, 3)
         self._digest = hashlib.sha256()
@@ -34,6 +37,7 @@ class Sink:
         self._tail: deque[bytearray] = deque()
         self._tail_size = 0
         self._fd = -1
+        self._mask = mask
         if path is not None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             self._fd = os.open(path, flags, 0o600)
@@ -44,6 +48,9 @@ class Sink:
 
     def write(self, chunk: bytes) -> None:
         """Take *chunk*."""
+        self._take(chunk if self._mask is None else self._mask(chunk))
+
+    def _take(self, chunk: bytes) -> None:
         self._digest.update(chunk)
         to_disk = chunk[: max(0, self.limit_bytes - self.total)]
         self.total += len(chunk)
@@ -98,6 +105,9 @@ class Sink:
 
     def finish(self) -> bytes:
         """Bring the file into its final form; what is kept."""
+        if self._mask is not None:
+            mask, self._mask = self._mask, None
+            self._take(mask(b"", final=True))
         content = self.content()
         if self._fd >= 0 and self.total > self.limit_bytes:
             os.ftruncate(self._fd, self._head_bytes)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from school.errors import MachineError
-from school.system import clock, files, log
+from school.system import clock, files, log, redaction
 from school.system.locks import KernelLock
 
 SCHEMA_VERSION: Final = 1
@@ -223,7 +223,7 @@ def save(connection: sqlite3.Connection, row: State, now: str) -> None:
 def insert(connection: sqlite3.Connection, **values: str | int) -> tuple[Any, ...]:
     """Add an event; its row."""
     names = _COLUMNS.split(", ")[1:]
-    row = tuple(values[name] for name in names)
+    row = tuple(redaction.text(value) if isinstance(value := values[name], str) else value for name in names)
     marks = ", ".join("?" * len(names))
     cursor = connection.execute(
         f"INSERT INTO verification_events ({', '.join(names)}) VALUES ({marks})",  # noqa: S608 - our own columns

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from school import masking
 from school.contracts import CheckContext, CheckResult, Severity
 from school.guarded import is_guarded, is_prose, is_source, is_test
 from school.review.checks.ruff import Row, run_ruff
@@ -180,6 +181,7 @@ def _content(findings: Findings, work: Work, file: Touched, news: News) -> None:
         _characters(findings, file, line, at, prose=prose)
         _steering(findings, file, line, at)
         _danger(findings, file, line, at, prose=prose)
+    _known_secrets(findings, file, added)
     if not _LOCKS.search(file.path):
         _secrets(findings, file, added, prose=prose)
 
@@ -267,6 +269,19 @@ def _weight(file: Touched, severity: Severity, *, prose: bool) -> Severity:
     if prose:
         return "HIGH" if severity == "CRITICAL" else "MEDIUM"
     return severity
+
+
+def _known_secrets(findings: Findings, file: Touched, added: list[tuple[int, str]]) -> None:
+    """What is a key in this teacher's own environment is one wherever it stands."""
+    for number, line in added:
+        if masking.text(line) != line:
+            findings.add(
+                "CRITICAL",
+                "secret",
+                "An added line holds a secret of the environment in which this runs.",
+                f"{file.path}:{number}",
+                "Read it from the environment, and revoke it: the work keeps it in its history.",
+            )
 
 
 def _secrets(findings: Findings, file: Touched, added: list[tuple[int, str]], *, prose: bool) -> None:
