@@ -20,11 +20,12 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from school.agents.model.resets import seconds_until
 from school.contracts import AgentSpec, bounded
+from school.system import clock
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -169,9 +170,7 @@ class Endpoint:
         said = f"{self.name}: {self._shown(str(error))}"
         status = getattr(error, "status_code", None)
         headers = getattr(error, "headers", None) or {}
-        wait_s = seconds_until(
-            headers, getattr(error, "body", None), datetime.now(UTC)
-        )  # tidy: a wait is reckoned
+        wait_s = seconds_until(headers, getattr(error, "body", None), clock.parse(clock.now()))
         if isinstance(error, ODD_SHAPES):
             said = f"{self.name}: its answer is not as the format has it ({self._shown(str(error))})"
         if isinstance(error, library.ModelRequestTimeout):
@@ -216,7 +215,7 @@ def _wait(failure: Failure, tried: int) -> float:
 def _given_up(failure: Failure) -> CallFailed:
     retry_at = ""
     if failure.reason == "quota" and failure.wait_s is not None:
-        moment = datetime.now(UTC) + timedelta(seconds=failure.wait_s)  # tidy: the stamp of a reset
+        moment = clock.parse(clock.now()) + timedelta(seconds=failure.wait_s)
         retry_at = moment.isoformat(timespec="seconds")
     again = f" (tried {failure.tried} times)" if failure.tried > 1 else ""
     until = f"; it takes calls again at {retry_at}" if retry_at else ""
