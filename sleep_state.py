@@ -26,7 +26,7 @@ from pydantic import Field, ValidationError
 from school import settings
 from school.contracts import Finding, Record, TeacherRole, dump
 from school.errors import SessionCorruptedError, SessionNotFoundError
-from school.system import clock, files, log
+from school.system import clock, faults, files, log
 
 EPISODES_MAX: Final = 200
 DIGEST_CHARACTERS_MAX: Final = 4000
@@ -129,8 +129,10 @@ def execute_sleep(
         slept_at=clock.now(),
         duration_minutes=duration_minutes,
     )
-    _write_artifact(artifact)
-    files.write_json(_session_path(state.session_id), dump(state))
+    with faults.around("session.consolidated"):
+        _write_artifact(artifact)
+    with faults.around("session.written"):
+        files.write_json(_session_path(state.session_id), dump(state))
     library_log("sleep", role, state.session_id, reviewed=len(episodes), queued=len(state.queued))
     return state
 

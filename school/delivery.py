@@ -25,7 +25,7 @@ from school.errors import BookbagInvalidError, ConfigError
 from school.review.filed import filed_refusal
 from school.scores import lines_about
 from school.settings import Settings
-from school.system import clock, files
+from school.system import clock, faults, files
 from school.wording import branch_problem, shown
 from school.worktrees import Repository, SchoolClone, branch_name_problem, create_branch, publish
 
@@ -54,7 +54,8 @@ def deliver(
     publish(clone, repository, commit, f"refs/school/{bag['bead']}")
     planned = [str(line["branch"]) for line in lines if line.get("step") == INTENT]
     branch = _branch_of_ours(repository, planned, commit) or _new_branch(bag, repository, prefix, settings)
-    files.append_json_line(settings.deliveries_journal, _line(bag, DELIVERED, branch))
+    with faults.around("delivery.told"):
+        files.append_json_line(settings.deliveries_journal, _line(bag, DELIVERED, branch))
     return {"branch": branch, "commit": commit}
 
 
@@ -121,8 +122,11 @@ def _new_branch(bag: Mapping[str, Any], repository: Repository, prefix: str, set
             continue
         if why := branch_name_problem(repository, name):
             raise ConfigError(f"{shown(name)} can be no branch: {why}")
-        files.append_json_line(settings.deliveries_journal, _line(bag, INTENT, name))
-        if create_branch(repository, name, str(bag["head_commit"])):
+        with faults.around("delivery.intended"):
+            files.append_json_line(settings.deliveries_journal, _line(bag, INTENT, name))
+        with faults.around("branch.made"):
+            made = create_branch(repository, name, str(bag["head_commit"]))
+        if made:
             return name
     raise ConfigError(f"{shown(wanted)}: {SUFFIX_MAX} branches of that name exist already")
 

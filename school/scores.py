@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from school.errors import BookbagInvalidError
 from school.settings import Settings
-from school.system import clock, files
+from school.system import clock, faults, files
 
 START: Final = 50.0
 KEEP: Final = 0.7
@@ -132,7 +132,8 @@ class ScoreBook:
         line = self._line_of(str(bag["bead"]))
         if line is None:
             line = self._line(bag, fold)
-            files.append_json_line(self.journal, line)
+            with faults.around("score.journalled"):
+                files.append_json_line(self.journal, line)
             fold = self._current()
         self._save(fold)
         return {name: line.get(name) for name in ("task", "before", "after")}
@@ -252,7 +253,8 @@ class ScoreBook:
         except ValueError:
             files.quarantine(self.settings.scores_file, self.settings.corrupt_dir)
         files.ensure_dir(self.settings.scores_file.parent)
-        files.write_json(self.settings.scores_file, document)
+        with faults.around("score.saved"):
+            files.write_json(self.settings.scores_file, document)
 
 
 def scores_document(fold: Fold) -> dict[str, Any]:

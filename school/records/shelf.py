@@ -25,7 +25,7 @@ from school.records.store import (
     read_live,
     signal_path,
 )
-from school.system import clock, files, log
+from school.system import clock, faults, files, log
 
 # A folder's time stamp has the grain of the kernel's tick: two changes within one leave the same stamp, so a stamp
 # as young as this proves nothing.
@@ -49,7 +49,8 @@ class BookbagSignal:
         bag = read_live(self.bead) or {}
         files.ensure_dir(self._path.parent)
         hint = {"bead": self.bead, "rev": bag.get("rev", 0), "tree": bag.get("tree", ""), "at": clock.now()}
-        files.write_json(self._path, hint)
+        with faults.around("flag.raised"):
+            files.write_json(self._path, hint)
 
     def check(self) -> bool:
         return self._path.exists()
@@ -66,7 +67,8 @@ class BookbagSignal:
 
     def clear(self) -> None:
         """Take the flag away; doing it twice is fine."""
-        self._path.unlink(missing_ok=True)
+        with faults.around("flag.cleared"):
+            self._path.unlink(missing_ok=True)
 
 
 class Shelf:

@@ -26,7 +26,7 @@ from typing import Any, Final
 from school import settings as school_settings
 from school.errors import GitError, WorktreeError
 from school.settings import Settings
-from school.system import files, log
+from school.system import faults, files, log
 from school.system import git as system_git
 from school.system.git import Git
 from school.system.locks import KernelLock
@@ -293,7 +293,7 @@ class SchoolClone:
 
     def set_ref(self, name: str, commit: str) -> None:
         """Point *name* to *commit*, durably."""
-        with self.lock():
+        with self.lock(), faults.around("clone.pinned"):
             self._durable.run("update-ref", name, commit)
 
     def pin(self, commit: str, name: str) -> None:

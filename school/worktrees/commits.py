@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from school.errors import GitError, MachineError, WorktreeError
-from school.system import files, log
+from school.system import faults, files, log
 from school.system.git import Git
 from school.worktrees import foreign, layout
 from school.worktrees.clone import SchoolClone, durable, identity
@@ -92,7 +92,8 @@ def set_refs(clone: SchoolClone, git: Git, bead: str, refs: Mapping[str, str]) -
                 kept = f"refs/school/earlier/{bead}/{kinds.get(name, 'agent')}-{before[:12]}"
                 lines.append(f"update {kept} {before}\n")
             lines.append(f"update {name} {commit}\n")
-        git.run("update-ref", "--stdin", stdin="".join(lines).encode())
+        with faults.around("snapshot.named"):
+            git.run("update-ref", "--stdin", stdin="".join(lines).encode())
         for name, commit in refs.items():
             if clone.ref(name) != commit:
                 raise WorktreeError(f"{clone.path}: git said that {name} names {commit}, and it does not")

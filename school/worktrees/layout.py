@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from school.contracts import STUDENT_ROLES, TEACHER_ROLES, WorktreeRecord, dump
 from school.errors import WorktreeError
 from school.settings import Settings
-from school.system import files
+from school.system import faults, files
 
 _BEAD: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
 _SHORT: Final = re.compile(r"([a-z]+)-.+-([0-9a-z]{8})")
@@ -122,7 +122,8 @@ def read_record(path: Path) -> WorktreeRecord | None:
 
 def write_record(path: Path, record: WorktreeRecord) -> None:
     files.ensure_dir(path.parent)
-    files.write_json(path, dump(record))
+    with faults.around("worktree.recorded"):
+        files.write_json(path, dump(record))
 
 
 def remove_record(path: Path) -> None:

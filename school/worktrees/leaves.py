@@ -24,7 +24,7 @@ from school import settings as school_settings
 from school.contracts import Workspace, WorktreeRecord
 from school.errors import OrcaUnavailableError, SchoolError, WorktreeError
 from school.settings import Settings
-from school.system import clock, files, log
+from school.system import clock, faults, files, log
 from school.system.git import Git
 from school.worktrees import layout, submodules
 from school.worktrees.clone import EXACT_ATTRIBUTES, SchoolClone, clone_for
@@ -102,13 +102,15 @@ class GitLeafWorktrees:
             files.remove_tree(workspace.git_dir)
 
     def _make(self, workspace: Workspace, clone: SchoolClone) -> None:
-        make_bead_repository(workspace, clone)
+        with faults.around("bead_repository.made"):
+            make_bead_repository(workspace, clone)
         files.ensure_dir(workspace.path.parent)
         git = Git(workspace.git_dir, config={"checkout.workers": str(checkout_workers())})
-        git.run(
-            "worktree", "add", "--quiet", "--detach", str(workspace.path), workspace.base_commit,
-            timeout_s=CHECKOUT_TIMEOUT_S,
-        )  # fmt: skip
+        with faults.around("worktree.added"):
+            git.run(
+                "worktree", "add", "--quiet", "--detach", str(workspace.path), workspace.base_commit,
+                timeout_s=CHECKOUT_TIMEOUT_S,
+            )  # fmt: skip
 
     def _populate(self, workspace: Workspace, clone: SchoolClone, bag: Mapping[str, Any]) -> None:
         if (bag.get("terms") or {}).get("submodules"):
@@ -161,16 +163,20 @@ class GitLeafWorktrees:
             if os.path.lexists(doomed):
                 files.remove_tree(doomed)
             try:
-                workspace.path.rename(doomed)
+                with faults.around("worktree.doomed"):
+                    workspace.path.rename(doomed)
             except OSError as cause:
                 raise files.machine_error("remove", workspace.path, cause) from cause
         if os.path.lexists(doomed):
-            files.remove_tree(doomed)
+            with faults.around("worktree.removed"):
+                files.remove_tree(doomed)
 
     def _remove_rest(self, workspace: Workspace, record_path: Path) -> None:
         if os.path.lexists(workspace.git_dir):
-            files.remove_tree(workspace.git_dir)
-        layout.remove_record(record_path)
+            with faults.around("bead_repository.removed"):
+                files.remove_tree(workspace.git_dir)
+        with faults.around("worktree.forgotten"):
+            layout.remove_record(record_path)
         with suppress(OSError):
             workspace.path.parent.rmdir()  # the repository's folder, once it is empty
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from school.errors import GitError, MachineError, WorktreeError
-from school.system import log
+from school.system import faults, log
 from school.system.git import Git
 from school.worktrees.clone import FETCH_CONFIG, FETCH_TIMEOUT_S, SchoolClone, durable
 from school.worktrees.repository import Repository
@@ -43,7 +43,8 @@ def publish(clone: SchoolClone, repository: Repository, commit: str, ref: str) -
         "--no-recurse-submodules",
     ]
     try:
-        git.run("fetch", *how, str(clone.path), commit, timeout_s=FETCH_TIMEOUT_S)
+        with faults.around("objects.fetched"):
+            git.run("fetch", *how, str(clone.path), commit, timeout_s=FETCH_TIMEOUT_S)
     except GitError as cause:
         if why := _DISK_SAYS.search(str(cause)):
             raise MachineError(
@@ -52,7 +53,9 @@ def publish(clone: SchoolClone, repository: Repository, commit: str, ref: str) -
         raise WorktreeError(
             f"{repository.path}: did not take commit {commit} from {clone.path}: {cause}"
         ) from cause
-    if not create_ref(repository, ref, commit):
+    with faults.around("ref.published"):
+        made = create_ref(repository, ref, commit)
+    if not made:
         raise WorktreeError(f"{repository.path}: {ref} was made by somebody else meanwhile")
     _log.info("ref.published", repo=str(repository.path), ref=ref, commit=commit)
     return True

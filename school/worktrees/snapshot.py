@@ -29,7 +29,7 @@ from school import settings as school_settings
 from school.contracts import Snapshot, Workspace, WorktreeRecord
 from school.errors import GitError, SchoolError, WorktreeError
 from school.settings import Settings
-from school.system import clock, files, log
+from school.system import clock, faults, files, log
 from school.system.git import Git
 from school.worktrees import foreign, layout, submodules
 from school.worktrees.clone import SchoolClone, durable, identity
@@ -103,7 +103,8 @@ def _snapshot(
         git = Git(clone.path, env=identity(at), config=durable())
         work = _Work(workspace, clone, scratch, at, git, message)
         begun = record is not None and not record.made
-        return _save(work, Collected() if begun else _collect(work, bag), unchanged=begun)
+        with faults.around("snapshot.taken"):
+            return _save(work, Collected() if begun else _collect(work, bag), unchanged=begun)
     finally:
         files.remove_tree(scratch)
 
