@@ -211,11 +211,14 @@ def locked_update_bookbag(
 # --- the end of a record ----------------------------------------------------------------------------------
 
 
-def archive_bookbag(bead: str, extra: Mapping[str, bytes | Path] | None = None) -> Path:
+def archive_bookbag(
+    bead: str, extra: Mapping[str, bytes | Path] | None = None, *, only: Mapping[str, Any] | None = None
+) -> Path:
     """Move the record into ``archive/<bead>/`` with *extra* files (name to content, or to a file to copy).
 
     Built aside, synced, renamed; only then the live record and its flag go. Doing it again after a crash at any
-    step ends the same: once the archive is there it wins. Legal from SCORED, FAILED and BLOCKED.
+    step ends the same: once the archive is there it wins. Legal from SCORED, FAILED and BLOCKED. With *only* it is that
+    very record or none (BookbagInvalidError): what was told of a bead's end is what is archived.
     """
     place = archive_path(bead)
     aside = Path(files.temporary_name(settings.current().bookbag_dir / bead))
@@ -223,7 +226,7 @@ def archive_bookbag(bead: str, extra: Mapping[str, bytes | Path] | None = None) 
         _build_aside(aside, extra or {})
     try:
         with bead_lock(bead):
-            return _archive_locked(bead, aside, place)
+            return _archive_locked(bead, aside, place, only)
     finally:
         if aside.exists():
             files.remove_tree(aside)
@@ -251,13 +254,17 @@ def _copy(source: Path, target: Path) -> None:
         raise files.machine_error(f"copy {source} into the archive", target, cause) from cause
 
 
-def _archive_locked(bead: str, aside: Path, place: Path) -> Path:
+def _archive_locked(bead: str, aside: Path, place: Path, only: Mapping[str, Any] | None) -> Path:
     if not place.exists():
         bag = read_live(bead, locked=True)
         if bag is None:
             raise BookbagInvalidError(f"{bead}: neither a live record nor an archived one")
         if reason := move_refusal(bookbag_state(bag), "DISPOSED", "conductor"):
             raise BookbagInvalidError(f"{bead}: {reason}")
+        if only is not None and bag != only:
+            raise BookbagInvalidError(
+                f"{bead}: its record is not the one whose end was entered (rev {bag['rev']})"
+            )
         _rename_into_archive(bag, aside, place)
     live_path(bead).unlink(missing_ok=True)
     files.fsync_dir(live_path(bead).parent)

@@ -96,7 +96,7 @@ class Register:
         state, task = self.adopt(bag), self.task_of(bag)
         if task is None:
             state.outcome, state.reason = str(bag.get("outcome", "")), str(bag.get("reason", ""))
-            state.charged = self.ledger.record(bag).charged
+            state.charged = self.ledger.record(bag).charged if self.ledger.knows(bag) else 0
         else:
             self.refresh(task)
         state.in_flight = ""

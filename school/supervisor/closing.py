@@ -7,6 +7,10 @@ has to look (``park``). So does a bead whose verdicts have no review files (``un
 good (``not_delivered``; ``readmit`` lets the delivery be tried again); what may go better by itself is raised and tried
 again by the next run.
 
+Each step acts on the state that was looked at, asked again under the bead's lock: nothing confines what a teacher runs, so
+a record can be put back behind our backs by somebody who read it earlier. Then the step says that it has to be looked at
+again, and the table does over what was undone; the ledger is told only what a locked write of ours said.
+
 Not promised: that a worktree can be removed. One whose removal fails stays, is said, and is listed by
 ``--clean-worktrees``; it never holds up a bead whose commit is safe.
 """
@@ -56,58 +60,58 @@ class Closing:
     def score(self, bag: Bag) -> bool:
         """REVIEWED → SCORED; False when the record could not be had and it has to be tried again."""
         if why := unfiled(bag, self.settings):
-            return self._set_aside(bag, UNPROVEN, why)
+            return self._set_aside(bag, UNPROVEN, why) is not None
         outcome = outcome_of(bag)
         given = ScoreBook(self.settings).evaluate_and_update({**bag, "outcome": outcome})
         changes = {"score": given, "scored_at": clock.now(), "outcome": outcome}
-        return self._write(bag["bead"], changes)
+        return self._write(bag, changes) is not None
 
     def close(self, bag: Bag) -> bool:
-        """SCORED or FAILED → DISPOSED; False when it has to be tried again."""
-        bead = bag["bead"]
-        if not bag.get("outcome") and not self._write(bead, {"outcome": "failed"}):
-            return False
+        """SCORED, FAILED or BLOCKED → DISPOSED; False when it has to be looked at again."""
+        ends: dict[str, Any] = {} if bag.get("outcome") else {"outcome": "failed"}
         if bookbag.bookbag_state(bag) == "SCORED" and bag.get("outcome") == "accepted":
             try:
-                delivered = bag.get("delivered") or self.deliver(bag, self.repository, self.clone)
+                ends["delivered"] = dict(
+                    bag.get("delivered") or self.deliver(bag, self.repository, self.clone)
+                )
             except (BookbagInvalidError, ConfigError) as error:  # it will not go better by itself
-                if not self._set_aside(bag, NOT_DELIVERED, str(error)):
-                    return False
-                return self.park(bookbag.read_bookbag(bead) or bag)
-            if not self._write(bead, {"delivered": dict(delivered)}):
-                return False
+                aside = self._set_aside(bag, NOT_DELIVERED, str(error))
+                return aside is not None and self.park(aside)
         self._publish(bag)
-        final = bookbag.read_bookbag(bead)
+        final = self._write(bag, ends)
         if final is None:
             return False
-        self.ledger.record(final)
-        bookbag.archive_bookbag(bead, self._archive_files(final))
+        self._enter(final)
+        try:
+            bookbag.archive_bookbag(final["bead"], self._archive_files(final), only=final)
+        except BookbagInvalidError as error:
+            _log.warning("bead.not_archived", bead=bag["bead"], why=str(error))
+            return False
         self.remove(final)
-        _log.info("bead.closed", bead=bead, outcome=final["outcome"])
+        _log.info("bead.closed", bead=final["bead"], outcome=final["outcome"])
         return True
 
     def park(self, bag: Bag) -> bool:
         """BLOCKED stays on the shelf for a human; its worktree goes, its work is published."""
-        bead = bag["bead"]
-        if bag.get("outcome") != "blocked" and not self._write(bead, {"outcome": "blocked"}):
-            return False
         self._publish(bag)
-        final = bookbag.read_bookbag(bead)
+        final = self._write(bag, {"outcome": "blocked"})
         if final is None:
             return False
-        self.ledger.record(final)
+        self._enter(final)
         self.remove(final)
-        _log.info("bead.parked", bead=bead, reason=final.get("reason", ""))
-        return True
+        _log.info("bead.parked", bead=final["bead"], reason=final.get("reason", ""))
+        return self._write(final, {}) == final
 
     def readmit(self, bag: Bag) -> bool:
         """BLOCKED because it could not be delivered → SCORED: the next run tries the delivery again."""
         changes = {"status": "open", "reason": "", "outcome": "accepted"}
-        return self._write(bag["bead"], changes)
+        return self._write(bag, changes) is not None
 
     def remove(self, bag: Bag) -> None:
-        """Remove what a leaf left: worktree, bead repository, outputs, process record and lock."""
+        """Remove what a leaf left: flag, worktree, bead repository, outputs, process record and lock."""
         bead = bag["bead"]
+        # The write that completes two verdicts takes the flag away; verdicts that nobody gave had no such write.
+        bookbag.BookbagSignal(bead).clear()
         if not self.put_away(bag):
             return
         self._leaf_log(bead).unlink(missing_ok=True)
@@ -142,14 +146,31 @@ class Closing:
 
     # --- steps ----------------------------------------------------------------------------------------
 
-    def _write(self, bead: str, changes: Mapping[str, Any]) -> bool:
-        return bookbag.update_bookbag(bead, lambda bag: {**bag, **changes}, by="conductor") is not None
+    def _write(self, looked_at: Bag, changes: Mapping[str, Any]) -> Bag | None:
+        """*changes* on the record if it is still in the state of *looked_at*; else None, and nothing is written."""
+        state, stands = bookbag.bookbag_state(looked_at), False
 
-    def _set_aside(self, bag: Bag, reason: str, why: str) -> bool:
+        def change(bag: dict[str, Any]) -> dict[str, Any]:
+            nonlocal stands
+            stands = bookbag.bookbag_state(bag) == state
+            return {**bag, **changes} if stands else bag
+
+        written = bookbag.update_bookbag(looked_at["bead"], change, by="conductor")
+        if written is not None and not stands:
+            _log.warning("bead.moved", bead=looked_at["bead"], was=state, now=bookbag.bookbag_state(written))
+        return written if stands else None
+
+    def _set_aside(self, bag: Bag, reason: str, why: str) -> Bag | None:
         _log.error("bead.set_aside", bead=bag["bead"], reason=reason, why=why)
         # Without an outcome, so that it is still to be parked whoever dies in between.
-        changes = {"status": "blocked", "reason": f"{reason}: {why}", "outcome": ""}
-        return self._write(bag["bead"], changes)
+        return self._write(bag, {"status": "blocked", "reason": f"{reason}: {why}", "outcome": ""})
+
+    def _enter(self, final: Bag) -> None:
+        """Tell the task's ledger; a record that names no task, which ours never did, has none to tell."""
+        if self.ledger.knows(final):
+            self.ledger.record(final)
+        else:
+            self.told(f"{final['bead']}: its record names no task of a file; no task is told of its end")
 
     def _publish(self, bag: Bag) -> None:
         """Nothing is published of a bead that changed nothing: base is in the repository already."""

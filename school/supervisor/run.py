@@ -53,6 +53,8 @@ Reviewer = Callable[[str, str], str]
 # Verdicts one by one, a stranger's leaf, a foreign teacher: what no event tells is seen within this.
 LOOK_S_MAX: Final = 1.0
 SIGNAL_EXIT: Final = 128
+# How often the end of one bead is begun anew because its record was put back by somebody else meanwhile.
+ENDS_MAX: Final = 20
 # What can be wrong with one bead alone; everything else is the machine's, and ends the run.
 ONE_BEADS_ERRORS: Final = (
     BookbagCorruptedError,
@@ -95,6 +97,7 @@ class Run:
     over: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
     tainted: set[str] = field(default_factory=set)
+    undone: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         settings, limits = self.plan.settings, self.plan.config.limits
@@ -288,7 +291,7 @@ class Run:
     def finish(self, bag: Bag, step: Callable[[Bag], bool]) -> bool:
         """Close or park a bead, and enter what that means for its task."""
         if not step(bag):
-            return False
+            return self.begin_again(bag["bead"])
         self.over.add(bag["bead"])
         ended = bag_of(bag["bead"]) or bag
         state = self.ground.register.settle(ended)
@@ -297,6 +300,15 @@ class Run:
         self.again(ended, state)
         self.starter.spent(ended)
         return True
+
+    def begin_again(self, bead: str) -> bool:
+        """The end of *bead* did not hold; looked at again, but not for ever."""
+        self.undone[bead] = self.undone.get(bead, 0) + 1
+        if self.undone[bead] > ENDS_MAX:
+            raise BookbagInvalidError(
+                f"{bead}: its record was changed by somebody else each of the {ENDS_MAX} times that it was ended"
+            )
+        return False
 
     def again(self, bag: Bag, state: TaskState) -> None:
         """An attempt that cost nothing gives its round back; a full disk ends the run."""

@@ -133,6 +133,14 @@ class TaskLedger:
     def due(self, task: Task, *, max_interruptions: int = MAX_INTERRUPTIONS) -> bool:
         return not self.why_not_due(task, max_interruptions=max_interruptions)
 
+    def knows(self, bag: Mapping[str, Any]) -> bool:
+        """Whether *bag* names a task at all; every record of ours does, unless somebody else wrote over it."""
+        try:
+            self._identity(bag)
+        except BookbagInvalidError:
+            return False
+        return True
+
     def record(self, bag: Mapping[str, Any]) -> TaskRecord:
         """Enter how *bag* ended; a second time changes nothing."""
         task_id, digest = self._identity(bag)

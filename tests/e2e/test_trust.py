@@ -285,11 +285,16 @@ def test_review_files_that_a_test_forges(tmp_path: Path, own_home: Path, record:
     code, rows, _, told = run(tmp_path, repo, own_home, task)
     assert (code, rows["bad"]["branch"]) == (1, ""), told
     assert git(repo, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
-    if record and rows["bad"]["outcome"] == "failed":
-        # The forger wrote over a record that its teachers were writing: told as stuck, and not delivered.
-        assert rows["bad"]["reason"].startswith("stuck: "), told
-        assert "could not be finished" in told
-        return
+    # Rejected where the forger was early and its files were found out, set aside as unproven where it was late.
     assert rows["bad"]["outcome"] in ("rejected", "blocked"), told
+    assert "could not be finished" not in told
     assert "review.forged" in told or "passes what it never ran" in told or "unproven" in told
-    assert git(repo, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
+    if not record:
+        return
+    # Later runs get past it, whatever the forger left on the shelf.
+    code, rows, _, told = run(tmp_path, repo, own_home, task)
+    assert (code, rows["bad"]["outcome"], rows["bad"]["branch"]) == (1, rows["bad"]["outcome"], ""), told
+    assert "could not be finished" not in told
+    good = work(tmp_path, "good", "swap('calc/core.py', 'import os\\n', '')")
+    code, rows, _, told = run(tmp_path, repo, own_home, good)
+    assert (code, rows["good"]["outcome"]) == (0, "accepted"), told

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import bookbag
 from school import delivery
+from school.contracts import dump
 from school.settings import Settings
 from school.status.check import check_document
 from school.supervisor.closing import Closing
@@ -136,9 +139,10 @@ def test_killed_between_setting_aside_and_parking_the_next_look_parks_it(state: 
     def dying(_bag: Any) -> bool:
         raise died
 
-    object.__setattr__(closing, "ledger", type("Dead", (), {"record": staticmethod(dying)}))
+    dead = TaskLedger(state.settings, state.repository.key)
+    dead.record = dying
     with pytest.raises(RuntimeError):
-        closing.close(bag_of(bead))
+        replace(closing, ledger=dead).close(bag_of(bead))
     assert bookbag.bookbag_state(bag_of(bead)) == "BLOCKED"
     live = TaskLedger(state.settings, state.repository.key)
     again = Closing(state.settings, state.repository, state.clone, delivery.deliver, live, lambda _: None)
@@ -157,3 +161,100 @@ def test_what_a_killed_leaf_had_half_written_is_not_archived(state: State, closi
     assert closing.close(bag_of(bead))
     archived = sorted(path.name for path in (state.settings.archive_dir / bead).iterdir())
     assert archived == ["bookbag.json", "stdout"]
+
+
+# --- a record that somebody puts back ---------------------------------------------------------------------------
+
+
+def overwrite(state: State, earlier: dict[str, Any], **changes: Any) -> None:
+    """What a test that a teacher runs can do: write an old copy of the record over it, with no lock."""
+    path = state.settings.bookbag_dir / f"{earlier['bead']}.json"
+    path.write_text(json.dumps({**earlier, **changes}))
+
+
+def forged(state: State) -> dict[str, Any]:
+    """A bead as a forger leaves it: two verdicts in its record, and no review that bears them out."""
+    bead = state.written(TASK)
+    bag = bag_of(bead)
+    said = {role: dump(state.review(bead, role).review) for role in ("cto", "coo")}
+    verdicts = {f"{role}_verdict": "PASS" for role in said}
+    reviews = {f"{role}_review": review for role, review in said.items()}
+    overwrite(state, bag, **verdicts, **reviews)
+    return bag_of(bead)
+
+
+def end(state: State, closing: Closing, bead: str) -> dict[str, Any]:
+    """Carry *bead* by the table, as the loop does, until its end holds."""
+    steps = {"REVIEWED": closing.score, "SCORED": closing.close, "FAILED": closing.close}
+    for _ in range(8):
+        bag = bag_of(bead)
+        now = bookbag.bookbag_state(bag)
+        if steps.get(now, closing.park)(bag) and now == "BLOCKED":
+            return bag_of(bead)
+    raise AssertionError(f"{bead}: never ended")
+
+
+def test_a_record_put_back_while_it_is_parked_is_set_aside_again(state: State, closing: Closing):
+    old = forged(state)
+    assert closing.score(old)
+    looked_at = bag_of(old["bead"])
+    assert bookbag.bookbag_state(looked_at) == "BLOCKED"
+    overwrite(state, old)
+    assert not closing.park(looked_at)
+    assert closing.ledger.why_not_due(TASK) == ""
+    bag = end(state, closing, old["bead"])
+    assert (bag["status"], bag["outcome"], bag["accepted"]) == ("blocked", "blocked", False)
+    assert bag["reason"].startswith("unproven: there is no review file of the cto")
+    assert closing.ledger.why_not_due(TASK) == "blocked"
+    assert len(closing.ledger.state(TASK).attempts) == 1
+    assert not bookbag.BookbagSignal(old["bead"]).check()
+    assert failing(state) == ["verdict-has-review"] * 2
+
+
+class PutsBack(TaskLedger):
+    """A ledger in front of which the record is put back once, as by a process that runs just then."""
+
+    def put_back(self, state: State, old: dict[str, Any]) -> PutsBack:
+        self.write = [lambda: overwrite(state, old)]
+        return self
+
+    def record(self, bag: Any) -> Any:
+        while self.write:
+            self.write.pop()()
+        return super().record(bag)
+
+
+def test_a_record_put_back_after_its_task_was_told_does_not_pass_for_parked(state: State, closing: Closing):
+    old = forged(state)
+    assert closing.score(old)
+    ledger = PutsBack(state.settings, state.repository.key).put_back(state, old)
+    racing = replace(closing, ledger=ledger)
+    assert not racing.park(bag_of(old["bead"]))
+    assert end(state, racing, old["bead"])["outcome"] == "blocked"
+    assert len(ledger.state(TASK).attempts) == 1
+
+
+def test_only_the_record_whose_end_was_entered_is_archived(state: State, closing: Closing):
+    bead = state.reviewed("FAIL", "PASS", task=TASK)
+    old = bag_of(bead)
+    assert closing.score(old)
+    ledger = PutsBack(state.settings, state.repository.key)
+    scored = bag_of(bead)
+    ledger.put_back(state, {**scored, "outcome": "no_change", "cto_verdict": "PASS"})
+    racing = replace(closing, ledger=ledger)
+    assert not racing.close(scored)
+    assert bookbag.read_archived(bead) is None
+    assert ledger.why_not_due(TASK) == ""
+    assert ledger.state(TASK).outcome == "rejected"
+
+
+def test_a_record_that_names_no_task_any_more_ends_all_the_same(school: Settings, state: State):
+    told: list[str] = []
+    ledger = TaskLedger(school, state.repository.key)
+    closing = Closing(school, state.repository, state.clone, delivery.deliver, ledger, told.append)
+    bead = state.running(TASK)
+    bookbag.locked_update_bookbag(bead, by="leaf", status="failed", reason="exit")
+    overwrite(state, bag_of(bead), task_id="../../elsewhere", task_digest="")
+    assert closing.close(bag_of(bead))
+    assert bookbag.read_archived(bead)["outcome"] == "failed"
+    assert told == [f"{bead}: its record names no task of a file; no task is told of its end"]
