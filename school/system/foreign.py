@@ -5,8 +5,11 @@ The command runs below a warden (see ``warden``), in a session of its own, with 
 and a grandchild that keeps a pipe open delays nothing. However the run ends, by itself too, no process of its
 tree is left; how many could not be ended is ``survivors``. When the caller dies, the warden ends the tree.
 
+With a *confinement* (see ``confine``) the command runs inside it and all of the above holds as well; only what the
+command leaves behind when it has ended by itself gets no time to end politely: its PID namespace ends at once.
+
 Errors: how the command ended is data (``Finished``), never an exception. MachineError is what our side lacks: no
-such working directory, no room for the output, no more processes.
+such working directory, no room for the output, no more processes, no confinement to be had.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from school.errors import MachineError
-from school.system import files, markers, redaction
+from school.system import confine, files, markers, redaction
 from school.system.progress import Progress
 from school.system.sinks import Sink
 
@@ -88,6 +91,7 @@ def run(  # noqa: PLR0913 - one command has that many sides; all are keywords
     watch_dir: Path | None = None,
     cancelled: Callable[[], bool] | None = None,
     on_tick: Callable[[], None] | None = None,
+    confinement: confine.Policy | None = None,
 ) -> Finished:
     """Run *argv* to its end within *limits*; see the module. Without *stderr_path* both outputs are one."""
     command = [os.fspath(word) for word in argv]
@@ -96,7 +100,8 @@ def run(  # noqa: PLR0913 - one command has that many sides; all are keywords
     running = _Running(limits, marker, output_path, stderr_path)
     progress = Progress(watch_dir, limits.startup_timeout_s, limits.stall_timeout_s)
     try:
-        refused = running.start(command, cwd, env, stdin)
+        within = None if confinement is None else confine.wrap(confinement, cwd, command)
+        refused = running.start(command, cwd, env, stdin, within)
         if refused is not None:
             return refused
         progress.pid = running.warden_pid
@@ -137,7 +142,12 @@ class _Running:
     # --- start ---
 
     def start(
-        self, argv: list[str], cwd: Path, env: Mapping[str, str], stdin: bytes | None
+        self,
+        argv: list[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: bytes | None,
+        within: confine.Wrapping | None = None,
     ) -> Finished | None:
         """Start the command; how it "ended" if it cannot even be handed to the kernel."""
         writers = [self._open_sink(path) for path in self.paths]
@@ -154,7 +164,7 @@ class _Running:
                     str(given),
                     str(told),
                     str(self.limits.grace_s),
-                    "--",
+                    *_confined(within),
                     *argv,
                 ],
                 cwd=cwd,
@@ -288,6 +298,11 @@ class _Running:
         contents = self._finish_sinks()
         if self.disk_error is not None:
             raise self.disk_error
+        if report.get("refused") and not self.reason:
+            said = contents[-1].decode("utf-8", "replace").strip().splitlines()
+            raise MachineError(
+                f"it cannot be confined: {said[-1] if said else 'the confinement did not start'}"
+            )
         result = Finished(report.get("exit", 128 + signal.SIGKILL), self.reason, self.detail)
         if report.get("errno"):
             result.exit_code = None
@@ -339,6 +354,14 @@ class _Running:
             self.sinks[reader].close()
             os.close(reader)
         self.readers = []
+
+
+def _confined(within: confine.Wrapping | None) -> list[str]:
+    """The warden's words up to the command itself."""
+    if within is None:
+        return ["--"]
+    monitored = ["monitored"] if within.monitored else []
+    return [f"within={len(within.words)}", *monitored, "--", *within.words]
 
 
 def _as_file(data: bytes | None) -> IO[bytes] | None:

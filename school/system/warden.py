@@ -1,11 +1,15 @@
 """The small process between us and a foreign command: it sees to it that nothing of the command is left.
 
-Run as ``python -I -S warden.py LIFELINE REPORT GRACE -- ARGV...`` (file descriptors, seconds). It stands in a session
-of its own, adopts every process of its tree that loses its parent (Linux: child subreaper), and starts ARGV in
-another session with the standard streams it was given. The tree is ended when ARGV itself has ended, when a byte
-comes down LIFELINE (``T``: politely, within GRACE; ``K``: at once), and when LIFELINE closes: whoever asked for
-the command is gone, even by ``kill -9``. Processes that made a session of their own are found through the
-adoption. One JSON line on REPORT tells how ARGV ended; then the warden ends.
+Run as ``python -I -S warden.py LIFELINE REPORT GRACE [within=N] [monitored] -- ARGV...`` (file descriptors, seconds).
+With ``within=N`` the first N words of ARGV are a confinement: they start this file once more inside it (``enter FD``),
+which becomes the rest, so that how it ends and why it cannot start are told as without one; ``monitored`` says that
+the confinement's first process stays outside and ends with the rest.
+
+The warden stands in a session of its own, adopts every process of its tree that loses its parent (Linux: child
+subreaper), and starts ARGV in another session with the standard streams it was given. The tree is ended when ARGV
+itself has ended, when a byte comes down LIFELINE (``T``: politely, within GRACE; ``K``: at once), and when LIFELINE
+closes: whoever asked for the command is gone, even by ``kill -9``. Processes that made a session of their own are
+found through the adoption. One JSON line on REPORT tells how ARGV ended; then the warden ends.
 
 Not promised: on systems without subreapers (macOS) a process that left the session *and* lost its parent between
 two looks (one a second) is not found.
@@ -31,6 +35,8 @@ ORPHANED_GRACE_S = 0.3
 # Killed processes go at once unless the kernel holds them (a hung disk); then they are reported, not waited for.
 KILL_PATIENCE_S = 5.0
 MAC_LOOK_S = 1.0
+# What comes up the pipe from inside a confinement before anything else.
+INSIDE = b"+"
 
 
 def become_subreaper() -> bool:
@@ -77,8 +83,21 @@ def _processes_by_ps() -> dict[int, tuple[int, str, str]]:
 class Warden:
     """One command, from its start to the end of the last process of its tree."""
 
-    def __init__(self, lifeline: int, report: int, grace_s: float, *, adopts: bool) -> None:
+    def __init__(
+        self,
+        lifeline: int,
+        report: int,
+        grace_s: float,
+        *,
+        adopts: bool,
+        within: int = 0,
+        monitored: bool = False,
+    ) -> None:
         self.adopts = adopts
+        self.within = within
+        self.monitored = monitored
+        # Whether the confinement itself could not be had: then the command never began.
+        self.refused = False
         self.lifeline = lifeline
         self.report = report
         self.grace_s = grace_s
@@ -152,7 +171,9 @@ class Warden:
         living = self.tree()
         if living and grace_s > 0:
             for pid, start in living.items():
-                self.signal(pid, start, signal.SIGTERM)
+                # A monitor that ends takes everything inside with it, at once.
+                if not (self.monitored and pid == self.child):
+                    self.signal(pid, start, signal.SIGTERM)
                 self.signal(pid, start, signal.SIGCONT)
             self._until_gone(grace_s, signal_again=False)
         return self._until_gone(KILL_PATIENCE_S, signal_again=True)
@@ -195,16 +216,24 @@ class Warden:
     def start(self, argv: list[str]) -> OSError | None:
         """Start the command in a session of its own; the error if it cannot be."""
         reader, writer = os.pipe()
+        if self.within:
+            enter = [sys.executable, "-I", "-S", os.path.abspath(__file__), "enter", str(writer), "--"]  # noqa: PTH100
+            argv = [*argv[: self.within], *enter, *argv[self.within :]]
         self.child = os.fork()
         if self.child == 0:
+            os.set_inheritable(writer, bool(self.within))
             _become(argv, writer)
         os.close(writer)
-        said = os.read(reader, 16)
+        said = b""
+        while word := os.read(reader, 16):
+            said += word
         os.close(reader)
-        if not said:
+        self.refused = bool(self.within) and not said.startswith(INSIDE)
+        number = said.removeprefix(INSIDE)
+        if not number:
             return None
         self.reap()
-        return OSError(int(said), os.strerror(int(said)))
+        return OSError(int(number), os.strerror(int(number)))
 
     def watch(self, wake: int) -> str:
         """Wait for the command's end or for word from above; what it was: ``ended``, T, K or ``orphaned``."""
@@ -238,7 +267,7 @@ class Warden:
         number = 0 if error is None else error.errno or 0
         line = (
             f'{{"exit": {exit_code}, "errno": {number}, "survivors": {survivors}, '
-            f'"cpu_s": {used.ru_utime + used.ru_stime:.3f}}}\n'
+            f'"refused": {int(self.refused)}, "cpu_s": {used.ru_utime + used.ru_stime:.3f}}}\n'
         )
         try:
             os.write(self.report, line.encode())
@@ -262,7 +291,8 @@ def _exit_code(status: int) -> int:
 def _become(argv: list[str], writer: int) -> None:
     """In the forked child: a session of its own, signals as a fresh program expects them, then ARGV."""
     try:
-        os.setsid()
+        if os.getsid(0) != os.getpid():
+            os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for number in (
             signal.SIGPIPE,
@@ -282,10 +312,21 @@ def _become(argv: list[str], writer: int) -> None:
         os._exit(127)
 
 
+def enter(writer: int, argv: list[str]) -> None:
+    """Inside a confinement: say that we got there, then become ARGV."""
+    os.set_inheritable(writer, False)
+    os.write(writer, INSIDE)
+    _become(argv, writer)
+
+
 def main(arguments: list[str]) -> int:
+    cut = arguments.index("--")
+    argv = arguments[cut + 1 :]
+    if arguments[0] == "enter":
+        enter(int(arguments[1]), argv)
     lifeline, report = int(arguments[0]), int(arguments[1])
     grace_s = float(arguments[2])
-    argv = arguments[arguments.index("--") + 1 :]
+    options = dict(word.partition("=")[::2] for word in arguments[3:cut])
     for fd in (lifeline, report):
         os.set_inheritable(fd, False)
     wake, wake_writer = os.pipe()
@@ -296,7 +337,14 @@ def main(arguments: list[str]) -> int:
     # Only word from above ends us early; a terminal's or a stranger's signal must not leave the tree alone.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    warden = Warden(lifeline, report, grace_s, adopts=become_subreaper())
+    warden = Warden(
+        lifeline,
+        report,
+        grace_s,
+        adopts=become_subreaper(),
+        within=int(options.get("within", 0)),
+        monitored="monitored" in options,
+    )
     signal.signal(signal.SIGTERM, lambda *_: setattr(warden, "told", "T"))
     error = warden.start(argv)
     for stream in (0, 1, 2):

@@ -15,23 +15,50 @@ from pathlib import Path
 import pytest
 
 from school.errors import MachineError
-from school.system import files, identity, processes
+from school.system import confine, files, identity, processes
 from school.system.processes import RunLimits
-from school.system.progress import children_of
-from tests.system.support import gone, on_small_disk, python, until
+from tests.system.support import gone, on_small_disk, python, require_confinement, until
 
 QUICK = RunLimits(timeout_s=20, grace_s=0.3)
 
 
+@pytest.fixture(params=["plain", "confined"])
+def confinement(request, tmp_path):
+    """Everything here holds for a confined command as well."""
+    if request.param == "plain":
+        return None
+    require_confinement()
+    return confine.Policy(write=(tmp_path,))
+
+
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, confinement):
     """``processes.run`` with what does not matter filled in."""
 
     def run(*argv, limits=QUICK, marker=str(tmp_path), **kwargs):
         env = processes.child_environment(tmpdir=tmp_path)
-        return processes.run(argv, cwd=tmp_path, env=env, limits=limits, marker=marker, **kwargs)
+        given = {"cwd": tmp_path, "env": env, "confinement": confinement, **kwargs}
+        return processes.run(argv, limits=limits, marker=marker, **given)
 
     return run
+
+
+@pytest.fixture
+def token():
+    """Digits by which the commands of one test are found, whatever they are called inside a namespace."""
+    return str(int.from_bytes(os.urandom(7)))
+
+
+def living(token: str) -> list[int]:
+    """The processes with *token* in their command line, but for zombies."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if token.encode() in (folder / "cmdline").read_bytes() and not gone(int(folder.name)):
+                found.append(int(folder.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
 
 
 def pids_in(path: Path, count: int) -> list[int]:
@@ -80,7 +107,7 @@ def test_what_cannot_be_started_is_told_apart(run, tmp_path):
     assert run("true", "x" * 3_000_000).reason == "not_executable"
     assert run("true", "a\0b").reason == "not_executable"
     with pytest.raises(MachineError, match="no such directory"):
-        processes.run(["true"], cwd=tmp_path / "absent", env={}, limits=QUICK, marker="m")
+        run("true", cwd=tmp_path / "absent")
 
 
 def test_a_program_is_looked_for_on_the_path_that_it_is_given(run, tmp_path):
@@ -89,7 +116,7 @@ def test_a_program_is_looked_for_on_the_path_that_it_is_given(run, tmp_path):
     tool.write_text("#!/bin/sh\necho mine\n")
     tool.chmod(0o755)
     env = processes.child_environment(tmpdir=tmp_path, path_first=[tool.parent])
-    done = processes.run(["tool"], cwd=tmp_path, env=env, limits=QUICK, marker="m")
+    done = run("tool", env=env)
     assert done.stdout == b"mine\n"
 
 
@@ -170,14 +197,13 @@ def test_cancelling_ends_it_and_ticks_come_while_it_runs(run):
     assert 1 <= len(ticks) <= 4
 
 
-def test_an_error_of_the_caller_ends_the_tree_too(run, tmp_path):
+def test_an_error_of_the_caller_ends_the_tree_too(run, token):
     def tick() -> None:
         raise RuntimeError("from on_tick")
 
     with pytest.raises(RuntimeError, match="from on_tick"):
-        run("sh", "-c", f"echo $$ >> {tmp_path}/pids; sleep 60", on_tick=tick)
-    (pid,) = pids_in(tmp_path / "pids", 1)
-    assert gone(pid)
+        run("sh", "-c", f"sleep 60.{token}", on_tick=tick)
+    assert living(token) == []
 
 
 def test_nothing_ever_is_a_failed_start_and_silence_later_a_stall(run, tmp_path):
@@ -236,17 +262,17 @@ def test_bytes_that_are_no_text_pass_unharmed_and_the_last_line_is_clean(run):
     assert done.last_line == "red alert"
 
 
-def test_a_grandchild_that_keeps_the_output_open_delays_nothing(run, tmp_path):
+def test_a_grandchild_that_keeps_the_output_open_delays_nothing(run, tmp_path, token):
     begun = time.monotonic()
     done = run(
         "sh",
         "-c",
-        f"setsid sh -c 'echo $$ >> {tmp_path}/pids; trap \"\" TERM; sleep 60; sleep 60' & echo done; sleep 0.2",
+        f"setsid sh -c 'echo $$ >> {tmp_path}/pids; trap \"\" TERM; sleep 60.{token}; sleep 60' & echo done; sleep 0.2",
     )
     assert done.stdout == b"done\n"
     assert time.monotonic() - begun < 5
-    (pid,) = pids_in(tmp_path / "pids", 1)
-    assert gone(pid)
+    pids_in(tmp_path / "pids", 1)
+    assert living(token) == []
 
 
 def test_a_disk_that_fills_up_ends_the_run_and_is_named():
@@ -270,32 +296,52 @@ def test_a_disk_that_fills_up_ends_the_run_and_is_named():
 
 TREE = """
 echo $$ >> {pids}
-sleep 61 & echo $! >> {pids}
-setsid sh -c 'echo $$ >> {pids}; sleep 61' &
-setsid sh -c '(setsid sh -c "echo \\$\\$ >> {pids}; exec sleep 61" &) ; exit' &
-env -i setsid sh -c 'trap "" TERM HUP INT; echo $$ >> {pids}; sleep 61; sleep 61' &
+sleep 61.{token} & echo $! >> {pids}
+setsid sh -c 'echo $$ >> {pids}; sleep 61.{token}' &
+setsid sh -c '(setsid sh -c "echo \\$\\$ >> {pids}; exec sleep 61.{token}" &) ; exit' &
+env -i setsid sh -c 'trap "" TERM HUP INT; echo $$ >> {pids}; sleep 61.{token}; sleep 61.{token}' &
 while [ $(wc -l < {pids}) -lt 5 ]; do sleep 0.02; done
 echo up
 """
 
 
 @pytest.mark.parametrize(("end", "code"), [("exit 0", 0), ("exit 4", 4), ("kill -9 $$", 137)])
-def test_the_whole_tree_ends_with_the_command_on_success_too(run, tmp_path, end, code):
+def test_the_whole_tree_ends_with_the_command_on_success_too(run, tmp_path, token, end, code):
     pids = tmp_path / "pids"
-    done = run("sh", "-c", TREE.format(pids=pids) + end)
+    done = run("sh", "-c", TREE.format(pids=pids, token=token) + end)
     assert (done.exit_code, done.survivors) == (code, 0)
     assert done.stdout == b"up\n"
-    assert [pid for pid in pids_in(pids, 5) if not gone(pid)] == []
+    pids_in(pids, 5)
+    assert living(token) == []
 
 
-def test_the_whole_tree_ends_at_a_limit(run, tmp_path):
+def test_the_whole_tree_ends_at_a_limit(run, tmp_path, token):
     pids = tmp_path / "pids"
-    done = run("sh", "-c", TREE.format(pids=pids) + "sleep 60", limits=RunLimits(1.0, grace_s=0.2))
+    script = TREE.format(pids=pids, token=token) + "sleep 60"
+    done = run("sh", "-c", script, limits=RunLimits(1.0, grace_s=0.2))
     assert done.reason == "timeout"
-    assert [pid for pid in pids_in(pids, 5) if not gone(pid)] == []
+    pids_in(pids, 5)
+    assert living(token) == []
 
 
-def test_a_command_that_kills_its_warden_gains_nothing(run, tmp_path):
+def test_a_confined_command_does_not_see_its_warden_and_its_whole_namespace_ends(tmp_path, token):
+    require_confinement()
+    script = f"setsid sleep 62.{token} & kill -9 $PPID; kill -9 -1; ls -d /proc/[0-9]* | wc -l; echo $$"
+    env = processes.child_environment(tmpdir=tmp_path)
+    inside = confine.Policy(write=(tmp_path,))
+    begun = time.monotonic()
+    done = processes.run(
+        ["sh", "-c", script], cwd=tmp_path, env=env, limits=QUICK, marker="m", confinement=inside
+    )
+    assert (done.exit_code, done.reason, done.survivors) == (0, "", 0)
+    assert [int(word) for word in done.stdout.split()] == [4, 2]  # the first process, sh, ls and wc
+    assert living(token) == []
+    assert time.monotonic() - begun < 5
+
+
+def test_a_command_that_kills_its_warden_gains_nothing(run, tmp_path, confinement):
+    if confinement is not None:
+        pytest.skip("a confined command cannot name its warden: see the test before")
     pids = tmp_path / "pids"
     script = f"echo $$ >> {pids}; setsid sleep 62 & echo $! >> {pids}; kill -9 $PPID; sleep 62"
     bystander = subprocess.Popen(["sleep", "60"], env={**os.environ, "SCHOOL_MARKER": str(tmp_path)})
@@ -317,55 +363,62 @@ def test_a_flood_of_forks_ends(run, tmp_path):
 PARENT = """
     import os, sys
     from pathlib import Path
-    from school.system import processes
+    from school.system import confine, processes
     here = Path(sys.argv[1])
     script = (here / "script").read_text()
+    within = confine.Policy(write=(here,)) if sys.argv[3:] else None
     processes.run(["sh", "-c", script], cwd=here, env=dict(os.environ), marker=sys.argv[2],
-                  limits=processes.RunLimits(60, grace_s=30))
+                  limits=processes.RunLimits(60, grace_s=30), confinement=within)
 """
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("stopping", [False, True], ids=["running", "while it was being ended politely"])
-def test_killing_the_parent_ends_everything_below_within_two_seconds(tmp_path, stopping):
+def test_killing_the_parent_ends_everything_below_within_two_seconds(tmp_path, stopping, confinement, token):
     pids = tmp_path / "pids"
-    (tmp_path / "script").write_text(TREE.format(pids=pids) + "sleep 60")
-    parent = python(PARENT, tmp_path, "parent-killed")
-    numbers = pids_in(pids, 5)
+    (tmp_path / "script").write_text(TREE.format(pids=pids, token=token) + "sleep 60")
+    marker = f"parent-killed-{token}"
+    parent = python(PARENT, tmp_path, marker, *(["confined"] if confinement else []))
+    pids_in(pids, 5)
+    assert len(living(token)) >= 4
     if stopping:
-        (warden,) = [
-            pid for pid in processes.marked("parent-killed") if identity.look(pid).parent == parent.pid
-        ]
+        (warden,) = [pid for pid in processes.marked(marker) if identity.look(pid).parent == parent.pid]
         os.kill(warden, signal.SIGTERM)
     parent.kill()
     begun = time.monotonic()
-    assert until(lambda: all(gone(pid) for pid in numbers), 2.0)
+    assert until(lambda: not living(token), 2.0)
     assert time.monotonic() - begun < 2
     parent.communicate()
-    assert until(lambda: not processes.marked("parent-killed"))
+    assert until(lambda: not processes.marked(marker))
 
 
 @pytest.mark.crash
-def test_marked_processes_are_found_and_ended_when_nobody_knows_them_any_more(tmp_path):
-    pids = tmp_path / "pids"
-    (tmp_path / "script").write_text(TREE.format(pids=pids) + "sleep 60")
-    parent = python(PARENT, tmp_path, "nobody-left")
-    numbers = pids_in(pids, 5)
-    bystander = subprocess.Popen(["sleep", "60"], env={**os.environ, "SCHOOL_MARKER": "nobody-left-2"})
+def test_marked_processes_are_found_and_ended_when_nobody_knows_them_any_more(tmp_path, confinement, token):
+    pids, marker = tmp_path / "pids", f"nobody-left-{token}"
+    (tmp_path / "script").write_text(TREE.format(pids=pids, token=token) + "sleep 60")
+    parent = python(PARENT, tmp_path, marker, *(["confined"] if confinement else []))
+    pids_in(pids, 5)
+    bystander = subprocess.Popen(["sleep", "60"], env={**os.environ, "SCHOOL_MARKER": f"{marker}-2"})
     # Warden and parent at once, so that neither can do its part.
-    (warden,) = [pid for pid in processes.marked("nobody-left") if identity.look(pid).parent == parent.pid]
+    (warden,) = [pid for pid in processes.marked(marker) if identity.look(pid).parent == parent.pid]
+    assert len(processes.marked(marker)) >= 5
     os.kill(warden, signal.SIGSTOP)
     parent.kill()
     parent.communicate()
     os.kill(warden, signal.SIGKILL)
-    cleared = [pid for pid in numbers if pid not in processes.marked("nobody-left")]
-    assert processes.end_marked("nobody-left") >= 4
-    assert [pid for pid in numbers if pid not in cleared and not gone(pid)] == []
-    assert processes.end_marked("nobody-left") == 0
+    known = processes.marked(marker)
+    cleared = [pid for pid in living(token) if pid not in known]
+    ended = processes.end_marked(marker)
+    if confinement:
+        # The namespace may have gone with its monitor before anybody looked.
+        assert until(lambda: not living(token))
+    else:
+        assert ended >= 4
+        assert sorted(living(token)) == sorted(cleared)
+    assert processes.end_marked(marker) == 0
     assert bystander.poll() is None
-    for pid in cleared:  # those that dropped the mark *and* lost every parent are the documented hole
-        for one in (*children_of(pid), pid):
-            os.kill(one, signal.SIGKILL)
+    for pid in living(token):  # those that dropped the mark *and* lost every parent are the documented hole
+        os.kill(pid, signal.SIGKILL)
     bystander.kill()
     bystander.wait()
 

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from school.errors import MachineError
+from school.system import confine, processes
+from school.system.processes import RunLimits
+from tests.system.support import require_confinement
+
+QUICK = RunLimits(timeout_s=20, grace_s=0.3)
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder ``own`` that may be written, ``hidden`` with a secret and a folder ``hidden/shown``, and ``other``."""
+    require_confinement()
+    for name in ("own", "own/tmp", "hidden", "hidden/shown", "hidden/mine", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    (tmp_path / "token").write_text("secret")
+    return tmp_path
+
+
+@pytest.fixture
+def inside(place):
+    """Run a shell line in ``own``, confined."""
+
+    def inside(line, **policy):
+        policy = confine.Policy(
+            write=(place / "own", place / "hidden" / "mine"),
+            read=(place / "hidden" / "shown",),
+            hide=(place / "hidden", place / "token", place / "absent"),
+            **{"tmp": place / "own" / "tmp", **policy},
+        )
+        env = processes.child_environment(tmpdir=place / "own" / "tmp")
+        return processes.run(
+            ["sh", "-c", line], cwd=place / "own", env=env, limits=QUICK, marker="m", confinement=policy
+        )
+
+    return inside
+
+
+def said(done) -> str:
+    return done.stdout.decode().strip()
+
+
+def test_what_may_be_written_read_and_not_even_seen(inside, place):
+    assert said(inside("echo new > file; cat file")) == "new"
+    assert (place / "own" / "file").read_text() == "new\n"
+    assert said(inside("cat ../other/file; echo new > ../other/file")).endswith("Read-only file system")
+    assert (place / "other" / "file").read_text() == "other"
+    assert said(inside("ls -A ../hidden; cat ../hidden/file 2>&1")) == (
+        "mine\nshown\ncat: ../hidden/file: No such file or directory"
+    )
+    assert "Read-only file system" in said(inside("echo new > ../hidden/new"))
+    assert said(inside("cat ../hidden/shown/file")) == "hidden/shown"
+    assert "Read-only file system" in said(inside("echo new > ../hidden/shown/file"))
+    assert inside("echo new > ../hidden/mine/file").exit_code == 0
+    assert (place / "hidden" / "mine" / "file").read_text() == "new\n"
+    assert "secret" not in said(inside("cat ../token"))
+    assert {path.name for path in (place / "hidden").iterdir()} == {"file", "mine", "shown"}
+
+
+def test_a_place_that_may_be_written_cannot_be_moved_or_replaced(inside, place):
+    done = inside("rm -rf ../own; mv ../own ../gone; ln -sfn / ../own; echo still > file")
+    assert "Device or resource busy" in said(done)
+    assert (place / "own").is_dir()
+    assert not (place / "own").is_symlink()
+
+
+def test_tmp_is_its_own_and_dev_is_fresh(inside, place):
+    name = f"confined-{os.getpid()}"
+    assert (
+        inside(
+            f"echo x > /tmp/{name} && test -c /dev/null && echo x > /dev/shm/y && echo > /dev/null"
+        ).exit_code
+        == 0
+    )
+    assert not Path("/tmp", name).exists()
+    assert (place / "own" / "tmp" / name).read_text() == "x\n"
+    assert inside("echo x > /dev/made").exit_code != 0
+    assert inside("echo x > /tmp/no", tmp=None).exit_code != 0
+
+
+def test_no_capability_and_no_way_to_undo_the_mounts(inside):
+    line = "grep CapEff /proc/self/status; umount ../hidden; mount -o remount,rw /; echo core > /proc/sys/kernel/core_pattern"
+    lines = said(inside(line)).splitlines()
+    assert lines[0].split() == ["CapEff:", "0000000000000000"]
+    assert len(lines) == 4  # three refusals
+
+
+def test_a_nested_user_namespace_does_not_open_what_is_closed(inside, place):
+    line = f"unshare -Urm sh -c 'umount {place}/hidden; mount -o remount,rw,bind /; echo x > {place}/other/new; cat {place}/hidden/file'"
+    inside(line)
+    assert not (place / "other" / "new").exists()
+    assert "secret" not in said(inside(line))
+
+
+def test_the_network_is_there_or_not(inside):
+    # Only the loopback device is left without one.
+    assert said(inside("wc -l < /proc/net/dev", network=False)) == "3"
+    assert int(said(inside("wc -l < /proc/net/dev"))) >= 3
+    assert said(inside("readlink /proc/self/ns/net")) == str(Path("/proc/self/ns/net").readlink())
+
+
+def test_a_confinement_that_cannot_be_built_is_our_lack_and_not_the_commands_end(place):
+    env = processes.child_environment(tmpdir=place)
+    hidden = confine.Policy(hide=(place / "hidden",))
+    with pytest.raises(MachineError, match=r"it cannot be confined: .*hidden"):
+        processes.run(
+            ["true"], cwd=place / "hidden" / "shown", env=env, limits=QUICK, marker="m", confinement=hidden
+        )
+
+
+def test_the_probe_says_why_not(monkeypatch, tmp_path):
+    confine.probe.cache_clear()
+    try:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert str(confine.probe()) == "none: bubblewrap is not installed"
+        with pytest.raises(MachineError, match="bwrap is not installed"):
+            confine.wrap(confine.Policy(), tmp_path, ["true"])
+        confine.probe.cache_clear()
+        (tmp_path / "bwrap").write_text(
+            "#!/bin/sh\necho 'setting up uid map: Permission denied' >&2\nexit 1\n"
+        )
+        (tmp_path / "bwrap").chmod(0o755)
+        assert str(confine.probe()) == (
+            "none: bubblewrap does not work here: setting up uid map: Permission denied"
+        )
+    finally:
+        confine.probe.cache_clear()
+
+
+def test_deeper_places_come_after_those_that_they_lie_in(tmp_path):
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    policy = confine.Policy(
+        write=(tmp_path / "a" / "b",), read=(tmp_path / "a" / "b" / "c",), hide=(tmp_path / "a",)
+    )
+    words = confine.mounts(policy, tmp_path, ["true"])
+    a = str(tmp_path / "a")
+    order = [words.index(f"{a}{rest}") for rest in ("", "/b", "/b/c")]
+    assert order == sorted(order)
+    assert words.index("--remount-ro") > order[-1]
+
+
+def test_the_profile_for_macos_lets_the_last_rule_decide(tmp_path):
+    (tmp_path / "a" / "own").mkdir(parents=True)
+    rules = confine.profile(
+        confine.Policy(write=(tmp_path / "a" / "own",), hide=(tmp_path / "a",), network=False)
+    ).splitlines()
+    assert rules[:2] == ["(version 1)", "(allow default)"]
+    assert rules[-1] == "(deny network*)"
+    hidden = rules.index(f'(deny file-read* file-write* (subpath "{tmp_path}/a"))')
+    assert rules.index(f'(allow file-write* (subpath "{tmp_path}/a/own"))') > hidden
+
+
+def test_a_hidden_file_cannot_be_read_by_its_own_mode(inside, place):
+    assert stat.S_IMODE((place / "token").stat().st_mode) & 0o400
+    assert said(inside("cat ../token 2>/dev/null")) == ""
