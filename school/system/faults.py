@@ -6,8 +6,8 @@
     SCHOOL_FAULTS=enospc@review.file:after#3    after the third such step of a process: no space left on device
 
 Several are separated by commas. Each strikes once in the folder ``SCHOOL_FAULTS_DIR``, however many processes pass:
-``<folder>/<fault>`` is made first. ``note`` in place of a fault only notes, a line a step in ``<folder>/passed``, what was
-passed. What is armed wrongly is a ConfigError, for a crash test that strikes nowhere proves nothing.
+``<folder>/<fault>`` is made first. ``note`` in place of a fault only notes what was passed, and by which program, a line
+a step in ``<folder>/passed``. What is armed wrongly is a ConfigError, for a crash test that strikes nowhere proves nothing.
 
 It cannot put a fault *inside* a step: the write of one file is torn in tests of its own.
 """
@@ -19,6 +19,7 @@ import errno
 import os
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -58,7 +59,7 @@ class Armed:
         self.passed[place] += 1
         if self.notes:
             with (self.folder / "passed").open("a") as file:
-                file.write(f"{place}\n")
+                file.write(f"{place} {Path(sys.argv[0]).name}\n")
         kind = self.faults.get((place, self.passed[place]))
         if kind and self._first(f"{kind}@{place}"):
             self._strike(kind, place)

@@ -76,8 +76,10 @@ def written_by(name: str) -> dict[bytes, str]:
 class Stage:
     """One repository, one state directory, and the runs on them."""
 
-    def __init__(self, place: Path, home: Path) -> None:
+    def __init__(self, place: Path, home: Path, behaviours: dict[str, str] | None = None) -> None:
         self.place = place
+        self.behaviours = TASKS if behaviours is None else behaviours
+        self.extra: dict[str, str] = {}
         self.home = home
         self.repo = place / "calc"
         self.state = home / ".hermes"
@@ -102,7 +104,7 @@ class Stage:
                     }
                 ],
             }
-            for task, behaviour in TASKS.items()
+            for task, behaviour in self.behaviours.items()
         ]
         for task in tasks:  # a module name has no hyphen
             task["run"][2] = task["run"][2].replace("-", "_")
@@ -112,7 +114,8 @@ class Stage:
     @property
     def env(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "COV_"))}
-        return {**kept, "HOME": str(self.home), "HERMES_HOME": str(self.state), "HANDOFF_POLL_INTERVAL": "1"}
+        own = {"HOME": str(self.home), "HERMES_HOME": str(self.state), "HANDOFF_POLL_INTERVAL": "1"}
+        return {**kept, **own, **self.extra}
 
     def start(self, *extra: str) -> subprocess.Popen[bytes]:
         log = self.place / f"run-{len(self.logs)}.json"
@@ -215,7 +218,7 @@ class Stage:
                     held.add((path, meta.split()[2].decode()))
         return [
             f"{task}: {path!r}"
-            for task in TASKS
+            for task in self.behaviours
             for path, blob in written_by(task.replace("-", "_")).items()
             if (path, blob) not in held
         ]
@@ -255,7 +258,7 @@ class Stage:
             beads = Counter(line["bead"] for line in lines if line.get("step") != "intent")
             faults += [f"{journal} has {bead} {number} times" for bead, number in beads.items() if number > 1]
         branches = git(self.repo, "for-each-ref", "--format=%(refname:short)", "refs/heads/school").split()
-        accepted = [task for task, behaviour in TASKS.items() if behaviour == "works"]
+        accepted = [task for task, behaviour in self.behaviours.items() if behaviour == "works"]
         if sorted(branches) != sorted(f"school/{task}" for task in accepted):
             faults.append(f"branches {branches}")
         return faults
