@@ -57,7 +57,7 @@ from school.records.store import (
     settled,
     store,
 )
-from school.system import clock, files, log, watch
+from school.system import clock, faults, files, log, watch
 
 __all__ = [
     "LEGAL_MOVES",
@@ -137,7 +137,8 @@ def write_bookbag(bead: str = "", /, *, by: str = "conductor", **fields: Any) ->
         raise BookbagInvalidError(f"{bead}: accepted does not follow from its reviews")
     if reason := move_refusal(NEW, bookbag_state(bag), by):
         raise BookbagInvalidError(f"{bead}: {reason}")
-    store(bag, create=True)
+    with faults.around("record.made"):
+        store(bag, create=True)
     return bag
 
 
@@ -174,7 +175,8 @@ def _update_locked(bead: str, change: Callable[[Bag], Bag | None], by: str) -> B
     new["rev"] = int(old.get("rev", 0)) + 1
     before, after = bookbag_state(old), bookbag_state(new)
     new = _finished(new, before, by)
-    store(new)
+    with faults.around(f"record.{by}"):
+        store(new)
     if after not in WAITING and before in WAITING:
         BookbagSignal(bead).clear()
     return new
@@ -266,7 +268,8 @@ def _archive_locked(bead: str, aside: Path, place: Path, only: Mapping[str, Any]
                 f"{bead}: its record is not the one whose end was entered (rev {bag['rev']})"
             )
         _rename_into_archive(bag, aside, place)
-    live_path(bead).unlink(missing_ok=True)
+    with faults.around("record.unshelved"):
+        live_path(bead).unlink(missing_ok=True)
     files.fsync_dir(live_path(bead).parent)
     BookbagSignal(bead).clear()
     return place
@@ -280,7 +283,8 @@ def _rename_into_archive(bag: Bag, aside: Path, place: Path) -> None:
     born = _born(bag)
     os.utime(aside, (born, born))
     files.ensure_dir(place.parent)
-    aside.rename(place)
+    with faults.around("record.archived"):
+        aside.rename(place)
     files.fsync_dir(place.parent)
 
 

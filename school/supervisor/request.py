@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from school.errors import ConfigError
 from school.settings import Settings
-from school.system import clock, files
+from school.system import clock, faults, files
 from school.worktrees import inspect_repository
 
 RUNS_KEPT_MAX: Final = 200
@@ -107,7 +107,8 @@ class RunRecord:
 
     def put(self, **changes: Any) -> None:  # noqa: ANN401 - JSON values
         self.data.update(changes)
-        files.write_json(self.path, self.data)
+        with faults.around("run.recorded"):
+            files.write_json(self.path, self.data)
 
 
 def begin_record(settings: Settings, run: str, request: Request, facts: Mapping[str, Any]) -> RunRecord:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from school.system import clock, files
+from school.system import clock, faults, files
 from school.system.foreign import Finished, RunLimits, run
 from school.system.identity import Owner, alive, identity, is_dead, look, owner_of
 from school.system.markers import VARIABLE as MARKER_VARIABLE
@@ -144,7 +144,8 @@ def spawn(
 ) -> Child:
     """Start a child of ours; its *record* says ``starting`` before it exists, and who it is before we return."""
     fields = {**record_fields, "pid": 0, "step": "starting", "since": clock.now()}
-    files.write_json(record, fields)
+    with faults.around("process.announced"):
+        files.write_json(record, fields)
     reader, writer = os.pipe()
     try:
         process = subprocess.Popen(

@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 from school.contracts import SCHEMA_VERSION, UNCHARGED_REASONS, Record
 from school.errors import BookbagInvalidError, ConfigError
 from school.settings import Settings
-from school.system import clock, files
+from school.system import clock, faults, files
 from school.tasks.taskfile import Task, id_problem
 from school.wording import shown
 
@@ -238,9 +238,9 @@ class TaskLedger:
 
     def _save(self, record: TaskRecord) -> None:
         files.ensure_dir(self.directory)
-        files.write_json(
-            self._path(record.task_id, record.digest), record.model_dump(mode="json", by_alias=True)
-        )
+        path = self._path(record.task_id, record.digest)
+        with faults.around("task.told"):
+            files.write_json(path, record.model_dump(mode="json", by_alias=True))
 
     @staticmethod
     def _keep_retry(record: TaskRecord, old: TaskRecord | None) -> None:

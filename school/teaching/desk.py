@@ -48,7 +48,7 @@ from school.records.moves import WAITING
 from school.review.filed import without_evidence
 from school.review.verdicts import decide, review_id
 from school.settings import Settings
-from school.system import clock, files, log
+from school.system import clock, faults, files, log
 
 ATTEMPTS_MAX: Final = 3
 # How long after the first and the second review without a verdict the next may begin.
@@ -295,7 +295,8 @@ class Desk:
         )
         files.ensure_dir(self.settings.reviews_dir)
         try:
-            files.create_json(self._file(bag), dump(file))
+            with faults.around("review.filed"):
+                files.create_json(self._file(bag), dump(file))
         except FileExistsError:
             found = self.finished_review(bag)
             if found is not None and found.verdict in ("FAIL", review.verdict):

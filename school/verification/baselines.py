@@ -19,7 +19,7 @@ from typing import Any, Final
 from pydantic import Field, ValidationError
 
 from school.contracts import Receipt, Record
-from school.system import files
+from school.system import faults, files
 from school.verification import reports
 from school.verification.bench import Bench
 from school.verification.reports import COMMAND
@@ -127,7 +127,8 @@ class Baselines:
             baseline.passed or baseline.receipt.outcome == "no_tests"
         ):
             files.ensure_dir(self.bench.context.baselines)
-            files.write_json(self._path(index), baseline.model_dump(mode="json"))
+            with faults.around("baseline.kept"):
+                files.write_json(self._path(index), baseline.model_dump(mode="json"))
 
     def measure(self) -> list[Baseline]:
         """One baseline a command; what is not known yet is run."""
