@@ -8,6 +8,9 @@ tree is left; how many could not be ended is ``survivors``. When the caller dies
 With a *confinement* (see ``confine``) the command runs inside it and all of the above holds as well; only what the
 command leaves behind when it has ended by itself gets no time to end politely: its PID namespace ends at once.
 
+With *streams* somebody converses with the command: its standard input and output are the given ends, both are closed
+here once the command has them, and only its standard error is kept.
+
 Errors: how the command ended is data (``Finished``), never an exception. MachineError is what our side lacks: no
 such working directory, no room for the output, no more processes, no confinement to be had.
 """
@@ -78,6 +81,21 @@ class Finished:
     survivors: int = 0
 
 
+@dataclass(slots=True)
+class Streams:
+    """The command's ends of a conversation; *heard* tells whether it has said anything since it was asked last."""
+
+    stdin: int
+    stdout: int
+    heard: Callable[[], bool]
+
+    def close(self) -> None:
+        """Let go of both ends; twice is fine."""
+        for fd in {self.stdin, self.stdout} - {-1}:
+            os.close(fd)
+        self.stdin = self.stdout = -1
+
+
 def run(  # noqa: PLR0913 - one command has that many sides; all are keywords
     argv: Sequence[str | Path],
     *,
@@ -92,12 +110,13 @@ def run(  # noqa: PLR0913 - one command has that many sides; all are keywords
     cancelled: Callable[[], bool] | None = None,
     on_tick: Callable[[], None] | None = None,
     confinement: confine.Policy | None = None,
+    streams: Streams | None = None,
 ) -> Finished:
     """Run *argv* to its end within *limits*; see the module. Without *stderr_path* both outputs are one."""
     command = [os.fspath(word) for word in argv]
     if not cwd.is_dir():
         raise MachineError(f"{cwd}: no such directory to run {command[:1]} in")
-    running = _Running(limits, marker, output_path, stderr_path)
+    running = _Running(limits, marker, output_path, stderr_path, streams)
     progress = Progress(watch_dir, limits.startup_timeout_s, limits.stall_timeout_s)
     try:
         within = None if confinement is None else confine.wrap(confinement, cwd, command)
@@ -115,9 +134,15 @@ class _Running:
     """One run's pipes, sinks and warden."""
 
     def __init__(
-        self, limits: RunLimits, marker: str, output_path: Path | None, stderr_path: Path | None
+        self,
+        limits: RunLimits,
+        marker: str,
+        output_path: Path | None,
+        stderr_path: Path | None,
+        streams: Streams | None = None,
     ) -> None:
         self.limits = limits
+        self.streams = streams
         self.marker = marker
         # Two runs may share a marker (two beads that prepare alike); only this one is ended when its warden is lost.
         self.run_mark = os.urandom(8).hex()
@@ -154,6 +179,7 @@ class _Running:
         given, self.lifeline = os.pipe()
         self.report, told = os.pipe()
         source = _as_file(stdin)
+        talk = self.streams
         try:
             self.warden = subprocess.Popen(
                 [
@@ -169,8 +195,8 @@ class _Running:
                 ],
                 cwd=cwd,
                 env={**env, markers.VARIABLE: self.marker, markers.RUN_VARIABLE: self.run_mark},
-                stdin=source if source is not None else subprocess.DEVNULL,
-                stdout=writers[0],
+                stdin=talk.stdin if talk else source if source is not None else subprocess.DEVNULL,
+                stdout=talk.stdout if talk else writers[0],
                 stderr=writers[-1],
                 pass_fds=(given, told),
                 start_new_session=True,
@@ -184,6 +210,8 @@ class _Running:
                 os.close(fd)
             if source is not None:
                 source.close()
+            if talk is not None:
+                talk.close()
         self.selector.register(self.report, selectors.EVENT_READ)
         return None
 
@@ -241,6 +269,8 @@ class _Running:
                     return False
             elif self._drain(key.fd):
                 progress.said()
+        if self.streams is not None and self.streams.heard():
+            progress.said()
         return True
 
     def _drain(self, reader: int) -> bool:
