@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from school import changes
 from school.changes import Change, Coverage
+from school.changes import change as changes
 from school.errors import GitError
 from school.system.git import Git
 from tests.support import git, write_tree

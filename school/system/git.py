@@ -8,7 +8,7 @@ fsmonitor, signing, gc, pagers, external diffs and textconv are off, whatever a 
 Not promised: that filters, merge drivers and attributes of the repository are harmless. Whoever runs git over a
 tree that an agent has touched must bring a git directory and attributes of its own.
 
-Calling: ``run`` for bytes, ``text`` for one stripped answer, ``ok`` for a yes or no.
+Calling: ``run`` for bytes, ``text`` for one stripped answer, ``ok`` for a yes or no, ``pieces`` for an output of any size.
 Errors: ``GitError`` with ``argv``, ``returncode`` and ``stderr`` in it: a command that failed, ran out of time
 or said more than ``limit_bytes``. ``MachineError`` when git is not installed or too old.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -154,6 +154,18 @@ class Git:
         if check and code != 0:
             raise _failed(argv, code, pumped.err, f"exit {code}")
         return subprocess.CompletedProcess(argv, code, pumped.out, pumped.err)
+
+    def pieces(self, *args: str, timeout_s: float = TIMEOUT_S) -> Iterator[bytes]:
+        """What ``git ARGS`` prints, as it comes; the error of a command that fails comes after the last piece."""
+        argv = ("git", *_guarded(args))
+        errors = bytearray()
+        with self._start(argv, None) as process:
+            try:
+                yield from pipes.pieces(process, errors, timeout_s=timeout_s)
+            except TimeoutError:
+                raise _failed(argv, None, bytes(errors), f"no end after {timeout_s:g} s") from None
+        if process.returncode != 0:
+            raise _failed(argv, process.returncode, bytes(errors), f"exit {process.returncode}")
 
     def _start(self, argv: tuple[str, ...], stdin: bytes | None) -> subprocess.Popen[bytes]:
         try:

@@ -2,9 +2,10 @@
 
 ``pump`` feeds standard input and gathers both outputs at once, so that neither side can block the other; it ends
 the child's process group when time or bytes run out. It waits for the child, not for the ends of its pipes: what
-a grandchild keeps open blocks nobody. For commands that are not ours there is ``processes.run``.
+a grandchild keeps open blocks nobody. ``pieces`` hands out what a child prints as it comes, for outputs of any size.
+For commands that are not ours there is ``processes.run``.
 
-Errors: none of its own; what ran out is said in ``Pumped``.
+Errors: none of ``pump``'s own; what ran out is said in ``Pumped``. TimeoutError from ``pieces``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import selectors
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Final
 
@@ -135,6 +137,44 @@ def pump(
     finally:
         end_group(process)
         pumping.selector.close()
+
+
+def pieces(process: subprocess.Popen[bytes], errors: bytearray, *, timeout_s: float) -> Iterator[bytes]:
+    """What *process* prints, as it comes; its stderr goes to *errors*, bounded. TimeoutError when time runs out.
+
+    However the reading ends, by an error or because nobody wants more, the process group is ended with it.
+    """
+    pumping = _Pump(process, None, CHUNK_BYTES)
+    out, err = pumping.buffers[_pipe(process.stdout)], pumping.buffers[_pipe(process.stderr)]
+    deadline = time.monotonic() + timeout_s
+    closing: float | None = None
+    try:
+        while pumping.selector.get_map():
+            now = time.monotonic()
+            if closing is None and process.poll() is not None:
+                closing = now + LINGER_S
+            if now >= deadline:
+                raise TimeoutError
+            if closing is not None and now >= closing:
+                break
+            pumping.turn(min(deadline - now, LINGER_S))
+            if out:
+                closing = None if closing is None else now + LINGER_S
+                piece = bytes(out)
+                out.clear()
+                yield piece
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    finally:
+        errors += err
+        end_group(process)
+        pumping.selector.close()
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None, "started without a pipe for each output"
+    return stream
 
 
 def _wait(process: subprocess.Popen[bytes], deadline: float, *, give_up: bool) -> bool:

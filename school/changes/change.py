@@ -128,6 +128,11 @@ class Change:
             for line_number, line in _added(section):
                 yield path, line_number, line.decode("utf-8", "surrogateescape")
 
+    def sections(self, *, context: int = 3) -> Iterator[tuple[ChangedFile, bytes | None]]:
+        """Each file with its whole part of the patch, in path order; None for one too large to read."""
+        for number, section in self._sections(f"-U{context}"):
+            yield self.files[number], section
+
     def _sections(self, *how: str) -> Iterator[tuple[int, bytes | None]]:
         """Each file's number and its part of the patch; None for one too large to read."""
         numbers = range(len(self.files))
