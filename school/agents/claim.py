@@ -1,6 +1,7 @@
 """What an agent says of its work: the JSON file that SCHOOL_RESULT names, read as untrusted data.
 
-``read_claim(path)`` always returns a Claim and the list of what was wrong with the file. An absent file means
+``read_claim(path)`` always returns a Claim and the list of what was wrong with the file; ``read_regular`` reads any
+file that an agent left, with the same care. An absent file means
 ``done``. What cannot be understood is passed over and noted: then too the claim is ``done``, for a claim proves
 nothing, and the tree is judged by what is in it. The file may be a FIFO, a link, a folder, a gigabyte, or no text
 at all; nothing here follows a link, waits for a writer, or reads more than ``CLAIM_BYTES_MAX``.
@@ -27,7 +28,7 @@ _STATUSES: Final = frozenset(get_args(ClaimStatus))
 def read_claim(path: Path) -> tuple[Claim, list[str]]:
     """The claim in *path*, and what was wrong with it."""
     try:
-        raw = _read_regular(path)
+        raw = read_regular(path)
     except FileNotFoundError:
         return Claim(), []
     except (OSError, ValueError) as error:
@@ -41,8 +42,11 @@ def read_claim(path: Path) -> tuple[Claim, list[str]]:
     return _understand(value)
 
 
-def _read_regular(path: Path) -> bytes:
-    """The content of a regular file, reached through no link in its last two components."""
+def read_regular(path: Path, limit_bytes: int = CLAIM_BYTES_MAX) -> bytes:
+    """The content of a regular file, reached through no link in its last two components.
+
+    FileNotFoundError where there is none; OSError or ValueError, with the reason, for anything but such a file.
+    """
     # The agent owns the folder too: a link there would let it name any file of the user's as its claim.
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -58,9 +62,9 @@ def _read_regular(path: Path) -> bytes:
     with open(file, "rb") as opened:  # noqa: PTH123 - a descriptor, not a path
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise ValueError("it is no regular file")
-        raw = opened.read(CLAIM_BYTES_MAX + 1)
-    if len(raw) > CLAIM_BYTES_MAX:
-        raise ValueError(f"it is longer than {CLAIM_BYTES_MAX} bytes")
+        raw = opened.read(limit_bytes + 1)
+    if len(raw) > limit_bytes:
+        raise ValueError(f"it is longer than {limit_bytes} bytes")
     return raw
 
 
@@ -78,6 +82,7 @@ def _understand(value: dict[str, Any]) -> tuple[Claim, list[str]]:
         ac_met=_items(value, "ac_met", problems),
         blockers=_items(value, "blockers", problems),
         retry_at=_text(value, "retry_at", 64, problems),
+        session=_text(value, "session", 200, problems),
     )
     return claim, problems
 

@@ -78,8 +78,8 @@ class Job:
     hooks: Hooks
     gate: Gate
 
-    def run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float) -> AgentOutcome:
-        """Run *argv* to its end, and the end of everything that it started."""
+    def run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, prefix: str = "") -> AgentOutcome:
+        """Run *argv* to its end, and the end of everything that it started; *prefix* names its output files."""
         files.ensure_dir(self.tmpdir)
         files.ensure_dir(self.output_dir)
         self.progress("running")
@@ -95,13 +95,13 @@ class Job:
             ),
             stdin=stdin,
             limits=self._limits(timeout_s),
-            output_path=self.output_dir / "stdout",
-            stderr_path=self.output_dir / "stderr",
+            output_path=self.output_dir / f"{prefix}stdout",
+            stderr_path=self.output_dir / f"{prefix}stderr",
             marker=self.bead,
             watch_dir=self.folder,
             cancelled=self.cancelled,
         )
-        return self._outcome(finished, argv[0])
+        return self._outcome(finished, argv[0], self.output_dir / f"{prefix}stdout")
 
     def _limits(self, timeout_s: float) -> RunLimits:
         return RunLimits(
@@ -111,7 +111,7 @@ class Job:
             output_bytes=self.limits.output_bytes,
         )
 
-    def _outcome(self, finished: Finished, program: str) -> AgentOutcome:
+    def _outcome(self, finished: Finished, program: str, output_path: Path) -> AgentOutcome:
         claim, problems = read_claim(self.result_path)
         reason, detail = self._ending(finished, program)
         if not reason and claim.retry_at:
@@ -122,7 +122,7 @@ class Job:
             detail=detail,
             exit_code=finished.exit_code,
             output=_text(finished),
-            output_path=self.output_dir / "stdout",
+            output_path=output_path,
             output_bytes=finished.output_bytes,
             usage={"wall_s": round(finished.duration_s, 3), "cpu_s": round(finished.cpu_s, 3)},
             claimed=os.path.lexists(self.result_path) and not problems,

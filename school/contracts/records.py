@@ -306,7 +306,10 @@ class Brief(Record):
 
 
 class Claim(Record):
-    """The JSON file that ``SCHOOL_RESULT`` names; what the agent *says*, never what is so."""
+    """The JSON file that ``SCHOOL_RESULT`` names; what the agent *says*, never what is so.
+
+    ``retry_at`` is when a quota is there again; ``session`` what the agent calls this session, for a further turn.
+    """
 
     status: ClaimStatus = "done"
     summary: str = ""
@@ -314,6 +317,7 @@ class Claim(Record):
     blockers: list[str] = Field(default_factory=list)
     retry_at: str = ""
 
+    session: str = ""
 
 class ProcessRecord(Record):
     """``school/processes/<name>.json``: one child process, written before it exists (``pid`` 0 until it does)."""

@@ -52,8 +52,9 @@ class AgentOutcome:
     """How an agent's run ended; the work is in the tree, the claim in ``claim``.
 
     ``reason`` is empty when it ended by itself, else one of ``timeout``, ``stalled``, ``startup``, ``killed``,
-    ``exit``, ``quota``, ``not_installed``, ``interrupted``, ``output_limit``, ``disk_full``. ``detail`` is a
-    sentence for people. ``output`` is head and tail within 64 KiB, valid text; ``output_path`` the bounded file.
+    ``exit``, ``quota``, ``unavailable`` (its model's endpoint), ``login``, ``not_installed``, ``interrupted``,
+    ``output_limit``, ``disk_full``. ``detail`` is a sentence for people. ``output`` is head and tail within 64 KiB,
+    valid text; ``output_path`` the bounded file.
     ``claimed`` tells a claim that was really made from the ``done`` that stands for none; ``notes`` are oddities.
     """
 

@@ -33,7 +33,9 @@ OUTPUT_BYTES_MAX: Final = 64 * 1024
 
 # Reasons of an attempt that is cut short by something that is not the student's fault: it costs no attempt.
 UNCHARGED_REASONS: Final = frozenset(
-    {"interrupted", "conductor_died", "leaf_died", "quota", "disk_full", "machine", "repository_changed"}
+    {"interrupted", "conductor_died", "leaf_died", "disk_full", "machine", "repository_changed"}
+    # Of the agent's model: its quota is used up, its endpoint does not answer, nobody is logged in there.
+    | {"quota", "unavailable", "login"}
 )
 
 

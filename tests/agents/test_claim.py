@@ -37,6 +37,7 @@ def test_each_status_is_taken(status: str, result: Path) -> None:
         "ac_met": ["a"],
         "blockers": ["b"],
         "retry_at": "2030-01-01T00:00:00Z",
+        "session": "s-1",
     }
     claim, problems = written(result, json.dumps(value).encode())
     assert problems == []

@@ -1,0 +1,128 @@
+"""One turn of a command agent as it went, and all turns as one outcome. Pure.
+
+``judged`` decides how a turn ended, from what its CLI reported and from how its process ended. What the CLI reported
+counts more than an exit status: a status of 0 proves nothing, and one of 1 nothing beside a reported end. A turn that
+was ended from outside has that reason, unless the last that the CLI had to say was that its endpoint fails or refuses:
+then that is why, and not the student. ``combined`` adds the turns up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from school.agents.presets.base import Reading
+from school.contracts import AgentOutcome, AgentSpec, Claim, bounded
+
+MESSAGE_BYTES_MAX: Final = 64 * 1024
+SUMMARY_BYTES_MAX: Final = 16 * 1024
+_ENDED_BY_ITSELF: Final = ("", "exit", "killed")
+_WAITED_IN_VAIN: Final = ("timeout", "stalled", "startup")
+_OF_THE_ENDPOINT: Final = ("quota", "unavailable", "login")
+_COUNTS: Final = ("requests", "input_tokens", "output_tokens", "cost_usd", "wall_s", "cpu_s")
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn: what was asked, what its CLI reported, how its process ended, and what both mean."""
+
+    number: int
+    message: str
+    outcome: AgentOutcome
+    reading: Reading
+    reason: str
+    detail: str
+
+    def record(self) -> dict[str, Any]:
+        """The turn for ``turns.json``."""
+        return {
+            "turn": self.number,
+            "session": self.reading.session,
+            "message": bounded(self.message, MESSAGE_BYTES_MAX),
+            "answer": self.reading.answer,
+            "reason": self.reason,
+            "detail": self.detail,
+            "exit_code": self.outcome.exit_code,
+            "usage": self.outcome.usage,
+            "errors": self.reading.errors,
+            "tools": [{"tool": use.tool, "args": use.args} for use in self.reading.tools],
+        }
+
+
+def judged(number: int, message: str, outcome: AgentOutcome, reading: Reading, spec: AgentSpec) -> Turn:
+    """What a turn came to."""
+    reason, detail = _ending(outcome, reading, spec)
+    if reading.retry_at and reason == "quota" and not outcome.claim.retry_at:
+        outcome.claim.retry_at = reading.retry_at
+    outcome.usage = {**outcome.usage, **reading.usage}
+    if spec.preset:
+        # The events of a CLI are for programs, and lie in the archive; people and teachers read what it said.
+        outcome.output = reading.answer or outcome.output
+        outcome.claimed = outcome.claimed or reading.ended
+        outcome.claim = _claim(outcome.claim, reading)
+    return Turn(number, message, outcome, reading, reason, detail)
+
+
+def _ending(outcome: AgentOutcome, reading: Reading, spec: AgentSpec) -> tuple[str, str]:
+    """Reason and sentence for how the turn ended; both empty for one that the CLI brought to its end."""
+    if not spec.preset or outcome.reason not in (*_ENDED_BY_ITSELF, *_WAITED_IN_VAIN):
+        return outcome.reason, outcome.detail
+    name = spec.name
+    said = reading.detail or (reading.errors[-1] if reading.errors else "")
+    why = f": {said}" if said else ""
+    if outcome.reason in _WAITED_IN_VAIN or outcome.reason == "killed":
+        if reading.reason in _OF_THE_ENDPOINT and not reading.ended:
+            return reading.reason, f"{outcome.detail}; its model's endpoint had failed it{why}"
+        return outcome.reason, outcome.detail + (f"; its last error{why}" if said else "")
+    if reading.reason:
+        return reading.reason, f"{name} ended with exit status {outcome.exit_code}{why}"
+    if reading.ended:
+        return "", ""
+    return "exit", f"{name} ended with exit status {outcome.exit_code} and reported no end of its turn{why}"
+
+
+def _claim(claim: Claim, reading: Reading) -> Claim:
+    """The claim, its summary from the answer where the result file has none."""
+    if claim.summary or not reading.ended:
+        return claim
+    return claim.model_copy(update={"summary": bounded(reading.answer, SUMMARY_BYTES_MAX)})
+
+
+def combined(turns: Sequence[Turn]) -> AgentOutcome:
+    """All turns as one outcome: the last one's end and claim, the first one's answer before any later one."""
+    last = turns[-1]
+    outcome = last.outcome
+    outcome.reason, outcome.detail = last.reason, last.detail
+    outcome.claim = outcome.claim.model_copy(update={"summary": _summary(turns)})
+    outcome.output = _output(turns)
+    outcome.output_path = turns[0].outcome.output_path
+    outcome.output_bytes = sum(turn.outcome.output_bytes for turn in turns)
+    outcome.usage = _usage(turns)
+    outcome.claimed = any(turn.outcome.claimed for turn in turns)
+    earlier = [note for turn in turns[:-1] for note in turn.outcome.notes]
+    outcome.notes = list(dict.fromkeys([*earlier, *outcome.notes]))
+    return outcome
+
+
+def _summary(turns: Sequence[Turn]) -> str:
+    said = [turn.outcome.claim.summary for turn in turns]
+    later = [text for text in said[1:] if text and text != said[0]]
+    parts = [said[0], *(f"At a later turn: {text}" for text in dict.fromkeys(later))]
+    return bounded("\n\n".join(part for part in parts if part), SUMMARY_BYTES_MAX)
+
+
+def _output(turns: Sequence[Turn]) -> str:
+    first, *more = turns
+    later = [f"--- turn {turn.number} ---\n{turn.outcome.output}" for turn in more]
+    return bounded("\n".join([first.outcome.output, *later])) if later else first.outcome.output
+
+
+def _usage(turns: Sequence[Turn]) -> dict[str, Any]:
+    used: dict[str, Any] = {}
+    for turn in turns:
+        for name, value in turn.outcome.usage.items():
+            known = used.get(name)
+            adds = name in _COUNTS and known is not None and value is not None
+            used[name] = round(known + value, 6) if adds else (value if value is not None else known)
+    return used

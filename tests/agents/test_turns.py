@@ -1,0 +1,157 @@
+"""The turns of a command agent: who is asked for another, what it is given, and what is kept of each."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from school.contracts import TurnEnd
+from school.settings import Settings
+from tests.agents.running import BEAD, Place, scripted
+
+# Claims its own session and answers with the first line of what it was asked.
+TALKER = """
+import json, os, sys
+asked = sys.stdin.read()
+turn = sys.argv[1] if len(sys.argv) > 1 else "first"
+json.dump({"status": "done", "summary": f"answer {turn}", "session": "s-1"}, open(os.environ["SCHOOL_RESULT"], "w"))
+print(turn, len(asked), asked.strip().splitlines()[-1])
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, school: Settings) -> Place:
+    return Place(tmp_path / "run", school)
+
+
+def resume(*words: str) -> list[str]:
+    return [sys.executable, "-c", TALKER, *words]
+
+
+class Asked:
+    """A gate that gives these messages and keeps what it was shown."""
+
+    def __init__(self, *messages: str) -> None:
+        self.messages = list(messages)
+        self.shown: list[TurnEnd] = []
+
+    def __call__(self, turn: TurnEnd) -> str:
+        self.shown.append(turn)
+        return self.messages.pop(0) if self.messages else ""
+
+
+def test_a_message_of_the_gate_is_the_prompt_of_the_next_turn(place: Place) -> None:
+    gate = Asked("Have you run the tests?", "And the others?")
+    outcome = place.run(scripted(TALKER, resume=resume("{session}")), gate=gate)
+
+    assert [(turn.turn, turn.answer) for turn in gate.shown] == [
+        (1, "answer first"),
+        (2, "answer s-1"),
+        (3, "answer s-1"),
+    ]
+    assert outcome.reason == ""
+    assert outcome.output.splitlines()[1:] == [
+        "",
+        "--- turn 2 ---",
+        "s-1 23 Have you run the tests?",
+        "",
+        "--- turn 3 ---",
+        "s-1 15 And the others?",
+    ]
+    assert (place.outputs / "turn-2.stdout").read_text() == "s-1 23 Have you run the tests?\n"
+    assert (place.outputs / "turn-3.prompt.md").read_text() == "And the others?"
+    assert (place.outputs / "stdout").read_text().startswith("first ")
+    turns = json.loads((place.outputs / "turns.json").read_text())
+    assert [(turn["turn"], turn["session"], turn["answer"]) for turn in turns][1] == (2, "s-1", "answer s-1")
+
+
+def test_the_candidate_answer_stands_before_a_later_one(place: Place) -> None:
+    outcome = place.run(scripted(TALKER, resume=resume("{session}")), gate=Asked("Sure?"))
+    assert outcome.claim.summary == "answer first\n\nAt a later turn: answer s-1"
+
+
+def test_the_wall_time_of_all_turns_is_added_up(place: Place) -> None:
+    gate = Asked("Sure?")
+    outcome = place.run(scripted(TALKER, resume=resume("again")), gate=gate)
+    parts = [turn["usage"]["wall_s"] for turn in json.loads((place.outputs / "turns.json").read_text())]
+    assert outcome.usage["wall_s"] == pytest.approx(sum(parts), abs=0.002)
+
+
+def test_a_template_without_session_needs_none(place: Place) -> None:
+    silent = "import sys; print('turn', *sys.argv[1:], sys.stdin.read()[:5])"
+    words = [sys.executable, "-c", silent, "--continue"]
+    outcome = place.run(scripted(silent, resume=words), gate=Asked("Go on"))
+    assert outcome.output.endswith("turn --continue Go on\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        pytest.param(TALKER, [], id="no resume"),
+        pytest.param("print('no session named')", ["{session}"], id="no session"),
+        pytest.param(TALKER.replace('"s-1"', '"--yolo"'), ["{session}"], id="a session that is an option"),
+        pytest.param(TALKER.replace('"s-1"', '"a b"'), ["{session}"], id="a session that is no word"),
+        pytest.param(TALKER + "\nsys.exit(3)", ["{session}"], id="it failed"),
+    ],
+)
+def test_who_can_take_no_further_turn_is_not_asked(place: Place, code: str, words: list[str]) -> None:
+    gate = Asked("Sure?")
+    place.run(scripted(code, resume=resume(*words) if words else []), gate=gate)
+    assert gate.shown == []
+
+
+def test_a_gate_that_is_never_content_comes_to_an_end(place: Place) -> None:
+    gate = Asked(*["Again."] * 50)
+    quick = "import sys; sys.stdin.read()"
+    place.run(scripted(quick, resume=[sys.executable, "-c", quick]), gate=gate)
+    assert len(gate.shown) == 7
+    assert not (place.outputs / "turn-9.stdout").exists()
+    assert (place.outputs / "turn-8.stdout").exists()
+
+
+def test_all_turns_share_one_time_limit(place: Place) -> None:
+    hangs = "import time; time.sleep(60)"
+    spec = scripted("print('quick')", resume=[sys.executable, "-c", hangs], timeout_s=1.5)
+    outcome = place.run(spec, gate=Asked("Go on"))
+    assert outcome.reason == "timeout"
+    assert outcome.usage["wall_s"] < 10
+
+
+def test_a_link_in_place_of_the_brief_folder_ends_the_turns(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    code = (
+        "import os, shutil; shutil.rmtree('.hermes/briefs');"
+        f"os.symlink({str(tmp_path / 'elsewhere')!r}, '.hermes/briefs')"
+    )
+    gate = Asked("Sure?")
+    spec = scripted(code, prompt="file", resume=[sys.executable, "-c", "0", "{prompt_file}"])
+    place.run(spec, gate=gate)
+    assert gate.shown == []
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_prompt_of_300_kb_in_a_file_and_on_stdin(place: Place) -> None:
+    count = "import sys; print(len(sys.stdin.read()), len(open(sys.argv[1]).read()))"
+    spec = scripted(count, prompt="file")
+    spec.argv.append("{prompt_file}")
+    task = "x" * 300_000
+    on_stdin, in_file = map(int, place.run(spec, task=task).output.split())
+    assert (on_stdin, in_file > 300_000) == (0, True)
+    assert int(place.run(scripted("import sys; print(len(sys.stdin.read()))"), task=task).output) > 300_000
+
+
+def test_the_advisers_are_heard_and_told(place: Place) -> None:
+    told: list[tuple[str, dict]] = []
+    for name in ("post_llm_call", "on_session_end"):
+        place.hooks.add("test", name, lambda _name=name, **event: told.append((_name, event)))
+    place.hooks.add("test", "pre_llm_call", lambda **event: f"note for turn {event['is_first_turn']}")
+    outcome = place.run(scripted(TALKER, resume=resume("again")), gate=Asked("Sure?"))
+    assert outcome.output.splitlines()[0].endswith(" note for turn True")
+    assert outcome.output.splitlines()[-1] == "again 27 note for turn False"
+    assert [name for name, _ in told] == ["post_llm_call", "on_session_end"] * 2
+    assert (told[2][1]["session_id"], told[2][1]["turn_id"]) == (BEAD, f"{BEAD}-2")
+    assert told[2][1]["user_message"] == "Sure?"
+    assert told[3][1]["completed"] is True
