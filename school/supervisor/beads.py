@@ -85,6 +85,7 @@ def repository_terms(plan: Plan) -> Terms:
         submodules=config.setup.submodules,
         keep=config.setup.keep,
         sandbox=SandboxTerms(**config.sandbox.model_dump()),
+        reviewers=plan.reviewers,
     )
 
 

@@ -38,6 +38,8 @@ class Narrator:
             self.screen.warn(
                 "school.toml as it lies there does not count: only the one of the base commit does"
             )
+        for remark in plan.remarks:
+            self.screen.warn(remark)
         if plan.config.sandbox.mode == "auto":
             self.screen.warn("agents and checks run unconfined: confinement is not available in this version")
 

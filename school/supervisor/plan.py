@@ -10,7 +10,7 @@ Not promised: that it stays so. What is checked here may change while the run go
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from school.contracts import AgentSpec, ProjectConfig
 from school.errors import ConfigError, MachineError, TaskFileError
 from school.settings import Settings
 from school.supervisor.request import Request
+from school.supervisor.reviewers import Reviewers, reviewer_terms, same_models
 from school.system.git import Git
 from school.tasks import Task, TaskFile, load_tasks, refuse_unjudgeable, single_task
 from school.verification.facts import GitTree, facts
@@ -32,7 +33,10 @@ CONFIG_BYTES_MAX: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run that may begin. ``agents`` are each task's candidates, ``verify`` the repository's own checks."""
+    """A run that may begin. ``agents`` are each task's candidates, ``verify`` the repository's own checks.
+
+    ``reviewers`` are the models that judge beside the teachers' checks; ``remarks`` is what a person should know first.
+    """
 
     request: Request
     settings: Settings
@@ -42,6 +46,8 @@ class Plan:
     tasks: TaskFile
     verify: list[list[str]]
     agents: Mapping[str, list[AgentSpec]]
+    reviewers: Reviewers
+    remarks: Sequence[str] = ()
     resumed: bool = False
     config_left_out: bool = False
 
@@ -68,10 +74,12 @@ def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> P
     refuse_missing_sandbox(config)
     tasks = read_tasks(request, repository, config)
     verify = config.verify.commands or [list(c) for c in facts(GitTree(git, base)).verify_commands]
-    refuse_unjudgeable(tasks, verifies=bool(verify), model_reviews=False)
+    reviewers = reviewer_terms(config)
+    refuse_unjudgeable(tasks, verifies=bool(verify), model_reviews="coo" in reviewers)
     refuse_branches(tasks, repository, config.delivery.prefix)
     agents = {task.id: candidates(task, config, request, tasks) for task in tasks}
-    refuse_missing_agents(agents)
+    remarks = same_models(reviewers, agents)
+    refuse_missing_agents(agents, reviewers)
     return Plan(
         request,
         settings,
@@ -81,6 +89,8 @@ def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> P
         tasks,
         verify,
         agents,
+        reviewers,
+        remarks,
         resumed=bool(base_commit),
         config_left_out=is_left_out(repository.path, _file_at(git, base, FILE_NAME)),
     )
@@ -210,12 +220,19 @@ def candidates(task: Task, config: ProjectConfig, request: Request, tasks: TaskF
             f"{tasks.where(task.id)}: nobody is to do it: give it `run`, `chore` or `agent`, "
             f"or name agents in [roles.{task.student_role}] of school.toml"
         )
-    return [registry.resolve(name, config) for name in names]
+    found = [registry.resolve(name, config) for name in names]
+    if role is None or not role.model:
+        return found
+    return [spec.model_copy(update={"model": role.model}) for spec in found]
 
 
-def refuse_missing_agents(agents: Mapping[str, list[AgentSpec]]) -> None:
-    """A task must have at least one agent that is installed here."""
+def refuse_missing_agents(agents: Mapping[str, list[AgentSpec]], reviewers: Reviewers) -> None:
+    """A task must have at least one agent that is installed here, and so must each reviewer be."""
     for task_id, specs in agents.items():
         missing = [why for spec in specs if (why := registry.missing(spec))]
         if len(missing) == len(specs):
             raise MachineError(f"task {task_id}: {'; '.join(missing)}")
+    for role, terms in reviewers.items():
+        spec = terms.agent
+        if spec is not None and spec.kind == "command" and (why := registry.missing(spec)):
+            raise MachineError(f"[reviewers.{role}]: {why}")

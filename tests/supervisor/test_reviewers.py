@@ -1,0 +1,139 @@
+"""Which model judges beside a teacher's checks, and when that is the student's own: resolved and refused at load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from school.config import load_config
+from school.contracts import AgentSpec
+from school.errors import ConfigError, MachineError, TaskFileError
+from school.settings import Settings
+from school.supervisor.beads import repository_terms
+from school.supervisor.plan import Plan, prepare
+from school.supervisor.request import Request
+from school.supervisor.reviewers import is_same_model, reviewer_terms, same_models
+from tests.support import git
+
+MINE = '[agents.mine]\nargv = ["python3", "-c", "pass"]\nmodel = "openai:small"\n'
+
+
+def test_nothing_configured_is_nobody():
+    assert reviewer_terms(load_config(None)) == {}
+
+
+def test_an_agent_is_resolved_whole_and_its_model_can_be_another():
+    config = load_config(
+        MINE + '[reviewers.cto]\nagent = "mine"\n[reviewers.coo]\nagent = "mine"\nmodel = "big"\n'
+    )
+    terms = reviewer_terms(config)
+    assert [(role, t.model, t.agent.model, t.agent.argv) for role, t in terms.items()] == [
+        ("cto", "openai:small", "openai:small", ["python3", "-c", "pass"]),
+        ("coo", "big", "big", ["python3", "-c", "pass"]),
+    ]
+
+
+def test_a_model_alone_is_an_agent_of_kind_model():
+    (terms,) = reviewer_terms(load_config('[reviewers.coo]\nmodel = "anthropic:large"\n')).values()
+    assert (terms.agent.kind, terms.agent.name, terms.agent.model) == (
+        "model",
+        "anthropic:large",
+        "anthropic:large",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[reviewers.cto]\nagent = "nobody"\n', r"\[reviewers.cto\] agent: no agent is called 'nobody'"),
+        (
+            '[agents.r]\nkind = "run"\nargv = ["true"]\n[reviewers.coo]\nagent = "r"\n',
+            "kind 'run'; a reviewer is of",
+        ),
+        ("[reviewers.coo]\nrequire_distinct_model = true\n", "there is no agent and no model in it"),
+    ],
+)
+def test_what_can_be_no_reviewer(text, says):
+    with pytest.raises(ConfigError, match=says):
+        reviewer_terms(load_config(text))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("openai:small", "openai:small", True),
+        ("openai:small", "OpenAI:Small", True),
+        ("openai:small", "small", True),
+        ("openai:small", "openrouter:small", False),
+        ("openai:small", "openai:small-2", False),
+        ("", "", False),
+        ("openai:small", "", False),
+        ("openai:", "openai:", False),
+    ],
+)
+def test_whether_two_names_say_one_model(one, other, same):
+    assert is_same_model(one, other) is same
+    assert is_same_model(other, one) is same
+
+
+def test_the_students_own_model_is_said_or_refused():
+    students = {
+        "a": [AgentSpec(name="x", kind="command", model="small"), AgentSpec(name="y", kind="command")],
+        "b": [AgentSpec(name="z", kind="command", model="other")],
+    }
+    said = load_config('[reviewers.cto]\nmodel = "openai:small"\n')
+    (line,) = same_models(reviewer_terms(said), students)
+    assert line.startswith("the CTO's model openai:small also is the student's (task a: x)")
+    strict = load_config('[reviewers.cto]\nmodel = "openai:small"\nrequire_distinct_model = true\n')
+    with pytest.raises(ConfigError, match=r"\[reviewers.cto\] require_distinct_model: .*\(task a: x\)"):
+        same_models(reviewer_terms(strict), students)
+    assert same_models(reviewer_terms(strict), {"b": students["b"]}) == []
+
+
+# --- what a run is planned with -----------------------------------------------------------------------------------
+
+
+def planned(repo: Path, settings: Settings, config: str, *, tests: bool = True, **fields: object) -> Plan:
+    (repo / "school.toml").write_text(config)
+    if not tests:
+        git(repo, "rm", "-rq", "tests")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "Configure")
+    request = Request(repo=str(repo), task="Make it nice.", agent="mine", **fields)  # type: ignore[arg-type]
+    return prepare(request, settings)
+
+
+def test_a_criterion_without_a_check_is_taken_when_the_coo_has_a_model(school, repo):
+    plan = planned(repo, school, MINE + '[reviewers.coo]\nmodel = "m"\n', accept=("it is nice",))
+    terms = repository_terms(plan)
+    assert terms.reviewers["coo"].agent.kind == "model"
+    assert terms.reviewers.keys() == {"coo"}
+    with pytest.raises(TaskFileError, match="nobody can judge"):
+        planned(repo, school, MINE + '[reviewers.cto]\nmodel = "m"\n', accept=("it is nice",))
+
+
+def test_a_task_with_nothing_else_to_judge_it_by_is_taken_when_the_coo_has_a_model(school, repo):
+    config = MINE + '[reviewers.coo]\nmodel = "m"\n'
+    assert planned(repo, school, config, tests=False).reviewers["coo"].model == "m"
+    (repo / "x").write_text("x")
+    with pytest.raises(TaskFileError, match="nothing could judge this task"):
+        planned(repo, school, MINE)
+
+
+def test_the_same_model_is_told_before_the_run_or_refused_and_a_role_can_choose_another(school, repo):
+    plan = planned(repo, school, MINE + '[reviewers.coo]\nmodel = "small"\n')
+    assert plan.remarks == [
+        "the COO's model small also is the student's (task make-it-nice-834399: mine): it shares what the student does not see"
+    ]
+    strict = MINE + '[reviewers.coo]\nmodel = "small"\nrequire_distinct_model = true\n'
+    with pytest.raises(ConfigError, match="require_distinct_model"):
+        planned(repo, school, strict)
+    plan = planned(repo, school, strict + '[roles.coder]\nmodel = "openai:other"\n', role="coder")
+    assert (plan.remarks, plan.agents["make-it-nice-834399"][0].model) == ([], "openai:other")
+
+
+def test_a_reviewer_that_is_not_installed_is_the_machines(school, repo):
+    config = MINE + '[agents.far]\nargv = ["no-such-tool"]\n[reviewers.cto]\nagent = "far"\n'
+    with pytest.raises(MachineError, match=r"\[reviewers.cto\]: the agent far needs no-such-tool"):
+        planned(repo, school, config)
