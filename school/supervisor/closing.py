@@ -208,7 +208,9 @@ class Closing:
         if not all(bag.get(name) and self.clone.has(bag[name]) for name in ("base_commit", "head_commit")):
             return None
         git = Git(git_dir=self.clone.path)
-        return redaction.data(Change.of(git, bag["base_commit"], bag["head_commit"]).patch(PATCH_BYTES_MAX)[0])
+        return redaction.data(
+            Change.of(git, bag["base_commit"], bag["head_commit"]).patch(PATCH_BYTES_MAX)[0]
+        )
 
     def _leaf_log(self, bead: str) -> Path:
         return self.settings.logs_dir / f"leaf-{bead}.log"
