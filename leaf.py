@@ -55,6 +55,7 @@ from school.worktrees import salvage
 
 if TYPE_CHECKING:
     from school.contracts import LeafWorktrees
+    from school.study import Study
 
 LOCK_TIMEOUT_S: Final = 30.0
 SUMMARY_BYTES_MAX: Final = 16 * 1024
@@ -211,6 +212,7 @@ class StudentLeaf:
     def run_task(self, task_prompt: str | None = None) -> dict[str, Any]:
         """Run the agent, take the snapshot, write the bookbag; the bookbag as it is then."""
         from school.agents import run_agent
+        from school.study.record import Ended, fields_of
 
         workspace = self._booted()
         brief_path = self._brief_path()
@@ -218,53 +220,52 @@ class StudentLeaf:
             brief_path = self.write_brief(task_prompt)
         if self.stop():
             return self.fail(self.stop.reason, "it was told to end before its agent began")
-        self.outcome = run_agent(
-            self._spec(),
-            workspace=workspace,
-            bag=self.bag,
-            brief_path=brief_path,
-            result_path=self._result_path(),
-            tmpdir=self._tmpdir(),
-            output_dir=self._output_dir(),
-            settings=self.settings,
-            progress=self._step,
-            cancelled=self.stop,
-        )
+        study = self._study(workspace)
+        with study:
+            self.outcome = run_agent(
+                self._spec(),
+                workspace=workspace,
+                bag=self.bag,
+                brief_path=brief_path,
+                result_path=self._result_path(),
+                tmpdir=self._tmpdir(),
+                output_dir=self._output_dir(),
+                settings=self.settings,
+                progress=self._step,
+                cancelled=study.cancelled,
+                hooks=study.hooks,
+                gate=study.gate,
+            )
+            study.ended(self.outcome)
         self._step("snapshot")
         snapshot = self._snapshot(workspace)
         ending = decide(self.outcome, self._spec(), changed=bool(snapshot.files_changed))
-        if ending.reason == "interrupted":
+        if ending.reason == "interrupted" and self.stop():
             ending = Ending("failed", self.stop.reason or "interrupted")
+        else:
+            ending = study.ending(ending)
         if ending.status == "open" and any(note.startswith(SUBMODULE_NOTE) for note in snapshot.notes):
             ending = Ending("blocked", "submodule")
-        return self._write(ending, self._fields(self.outcome, snapshot, ending))
+        run = Ended(self.outcome, snapshot, ending, study, workspace)
+        return self._write(ending, fields_of(run, self.notes))
+
+    def _study(self, workspace: Workspace) -> Study:
+        from school.study import Study
+
+        return Study(
+            self.bag,
+            workspace,
+            self._spec(),
+            self.settings,
+            result_path=self._result_path(),
+            scratch=self._tmpdir(),
+            stop=self.stop,
+        )
 
     def _snapshot(self, workspace: Workspace) -> Snapshot:
         from school.worktrees import snapshot
 
         return snapshot(workspace, bag=self.bag, settings=self.settings)
-
-    def _fields(self, outcome: AgentOutcome, snapshot: Snapshot, ending: Ending) -> dict[str, Any]:
-        """What the bookbag says of a run to its end."""
-        claim = outcome.claim
-        summary = (
-            claim.summary or f"{self._spec().name} said nothing; {len(snapshot.files_changed)} files changed"
-        )
-        if ending.status != "open":
-            why = outcome.detail or claim.summary or f"the agent claims {claim.status}"
-            summary = f"{why}; {salvage.describe(snapshot, self._booted())}"
-        fields = salvage.fields_of(snapshot)
-        notes = [*self.notes, *outcome.notes, *fields.pop("notes", [])]
-        return {
-            **fields,
-            **({"notes": notes} if notes else {}),
-            **({"retry_at": claim.retry_at} if claim.retry_at else {}),
-            "output": outcome.output,
-            "claim": claim.status if ending.status == "open" or outcome.claimed else "",
-            "summary": bounded(summary, SUMMARY_BYTES_MAX),
-            "blockers": claim.blockers or ([summary] if ending.status == "blocked" else []),
-            "usage": {**outcome.usage, "exit_code": outcome.exit_code, "output_bytes": outcome.output_bytes},
-        }
 
     def fail(self, reason: str, why: str, *, output: str = "", status: str = "failed") -> dict[str, Any]:
         """Save what is there, and write that the bead ended for *reason*; the bookbag as it is then."""

@@ -19,6 +19,7 @@ Errors: MachineError when the file cannot be used; one that is no database is se
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -190,12 +191,23 @@ class Ledger:
 
     # --- edits --------------------------------------------------------------------------------------------
 
-    def edited(self, session: str, root: Path | None, paths: Sequence[str] = ()) -> bool:
-        """Tell of an edit; whether the files really are others than when they were last looked at."""
+    def edited(
+        self, session: str, root: Path | None, paths: Sequence[str] = (), *, landed: bool = False
+    ) -> bool:
+        """Tell of an edit; whether it counts, because the files are others than when they were last looked at.
+
+        One that is said to have *landed* counts too where the look came between edit and telling.
+        """
         if not self.enabled or root is None:
             return False
-        before = self._row(session, root.resolve())
-        _, row = self._look(session, root.resolve(), paths)
+        root = root.resolve()
+        before = self._row(session, root)
+        now, row = self._look(session, root, paths)
+        if landed and row.edits == before.edits and any(os.fsencode(path) in now.entries for path in paths):
+            with self._writing() as connection:
+                row = db.state(connection, session, root)
+                self._invalidate(row, paths, db.last_id(connection))
+                db.save(connection, row, self._clock.now())
         return row.edits != before.edits
 
     def _row(self, session: str, root: Path) -> db.State:
