@@ -52,6 +52,7 @@ def _summary(run: Ended) -> str:
         nothing = f"{run.study.spec.name} said nothing; {len(run.snapshot.files_changed)} files changed"
         parts = [run.study.summary(claim, nothing), verified]
     else:
-        why = run.study.why or outcome.detail or claim.summary or f"the agent claims {claim.status}"
+        claimed = claim.summary or "; ".join(claim.blockers) or f"the agent claims {claim.status}"
+        why = run.study.why or outcome.detail or claimed
         parts = [why, verified, salvage.describe(run.snapshot, run.workspace)]
     return "; ".join(part for part in parts if part)
