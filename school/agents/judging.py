@@ -35,11 +35,12 @@ class Turn:
     detail: str
 
     def record(self) -> dict[str, Any]:
-        """The turn for ``turns.json``."""
+        """The turn for ``turns.json``. A further turn's message is a gate's, kept as guidance, and no user's word."""
+        further = self.number > 1
         return {
             "turn": self.number,
             "session": self.reading.session,
-            "message": bounded(self.message, MESSAGE_BYTES_MAX),
+            **({"synthetic": True} if further else {"message": bounded(self.message, MESSAGE_BYTES_MAX)}),
             "answer": self.reading.answer,
             "reason": self.reason,
             "detail": self.detail,

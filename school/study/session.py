@@ -33,8 +33,10 @@ from school.study.guidance import Guidance
 VERIFY_COMMAND: Final = shlex.join(
     [sys.executable, str(Path(school.__file__).resolve().parents[1] / "conductor.py"), "verify", "--json"]
 )
+FAULTS_MAX: Final = 20
 # These tell of each tool call as it ends; what a command line tool did is read when its turn is over.
 LIVE_KINDS: Final = frozenset({"acp", "model"})
+_OF_THE_AGENT: Final = ("", "exit", "interrupted")
 
 
 class Study:
@@ -59,12 +61,13 @@ class Study:
         self.evidence = SessionEvidence(
             str(bag["bead"]), workspace.path, terms.verify, settings, live=spec.kind in LIVE_KINDS
         )
-        self.advisers = Advisers(self.evidence, self.guidance, settings)
+        self.advisers = Advisers(self.evidence, self.guidance, self.advice, settings)
         self.hooks = self.advisers.hooks
         recipe = "" if self.evidence.commands else _recipe_of(workspace.path)
         self._stop_gate = StopGate(self.evidence, recipe=recipe, scratch=scratch, result_path=result_path)
         self.gate = Gates(self._gates(result_path), self.guidance, over=lambda: bool(self.advisers.stuck))
         self._stop = stop
+        self._stuck = ""
         self._document: dict[str, Any] = {}
 
     def _gates(self, result_path: Path) -> list[EndGate]:
@@ -95,11 +98,14 @@ class Study:
         if self.spec.kind == "run" and not self.spec.chore and not outcome.reason:
             self.evidence.ran(line_of(self.spec.argv), exit_code=outcome.exit_code, output=outcome.output)
         self.gate.settle(TurnEnd(0, outcome.output, outcome.claim))
+        self.advisers.settle()
+        # One that was ended for another reason was not ended for this one.
+        self._stuck = self.advisers.stuck if outcome.reason in _OF_THE_AGENT else ""
         self._document = self.evidence.document()
 
     def ending(self, ending: Ending) -> Ending:
         """Where the bead stands, given where its agent's end alone would leave it."""
-        if self.advisers.stuck:
+        if self._stuck:
             return Ending("failed", "stuck")
         if self._stop_gate.blocked and ending.status == "open":
             return Ending("blocked", AGENT)
@@ -108,7 +114,7 @@ class Study:
     @property
     def why(self) -> str:
         """The sentence for where ``ending`` put the bead; '' where it left it."""
-        return self.advisers.stuck or self._stop_gate.blocked
+        return self._stuck or self._stop_gate.blocked
 
     def summary(self, claim: Claim, otherwise: str) -> str:
         """The summary of the work. What was answered to a reminder stands beside it, never in its place."""
@@ -125,7 +131,12 @@ class Study:
     def fields(self) -> dict[str, Any]:
         """What the bookbag keeps of the session."""
         guidance = self.guidance.entries()
-        return {"evidence": self._document, **({"guidance": guidance} if guidance else {})}
+        faults = self.advisers.faults[:FAULTS_MAX]
+        return {
+            "evidence": self._document,
+            **({"guidance": guidance} if guidance else {}),
+            **({"adviser_faults": faults} if faults else {}),
+        }
 
 
 def _recipe_of(root: Path) -> str:
