@@ -236,9 +236,32 @@ class Settings:
         return self.school_dir / "tmp"
 
     @property
+    def caches_dir(self) -> Path:
+        """What confined set-up commands have downloaded, per who; all of it may be removed at any time."""
+        return self.school_dir / "caches"
+
+    @property
     def evidence_db(self) -> Path:
         """The ledger of checks that really ran, per session and project root."""
         return self.school_dir / "evidence.db"
+
+    @property
+    def governor_dir(self) -> Path:
+        """Per session that has a governor: how it stands, for whoever looks from outside."""
+        return self.school_dir / "governor"
+
+    @property
+    def governor_file(self) -> Path:
+        return self.hermes_home / "escalation-governor.json"
+
+    @property
+    def governor_reports(self) -> Path:
+        return self.hermes_home / "escalation-governor-reports.jsonl"
+
+    @property
+    def advisers_log(self) -> Path:
+        """Where a fault of an adviser is told."""
+        return self.logs_dir / "advisers.jsonl"
 
     @property
     def logs_dir(self) -> Path:

@@ -1,0 +1,315 @@
+"""The governor: hears what happens in sessions, and tells one that is stuck so, once a turn.
+
+``Governor(settings, table=..., delegation=...)`` reads its terms; ``listen(hooks)`` lets it hear. From then on it answers
+``pre_llm_call`` and ``transform_tool_result`` with a packet where one is due, and at each end of a session brings the
+session's line in the report up to date. It calls nothing and stops nothing. What follows from a packet is its host's to
+decide, by ``ignored`` and ``packets``; ``take`` is for a host that can only speak between turns.
+
+Each session is counted for itself, a subagent's too (Hermes calls every hook in subagents, under their own session ids);
+in the report a subagent's numbers stand in the line of the session that started it. Of very many sessions the one heard
+of longest ago is forgotten, after its line was written. Safe to call from several threads.
+
+``close()`` writes what is not yet written, since not every end of a session is told. Errors: what the disk refuses, from
+the callbacks (where the hooks record it), ``flush`` and ``close``; the session's counts are not lost by it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from school.governor import events, report, signals, standing, terms
+from school.governor.packet import why, words
+from school.governor.tally import Numbers, Tally, less
+from school.hooks import Hooks
+from school.settings import Settings
+from school.system.clock import Clock, SystemClock
+
+ADVISER: Final = "governor"
+SESSIONS_MAX: Final = 256
+STANDING_EVERY_S: Final = 1.0
+_DEPTH_MAX: Final = 10
+_HEARD: Final = (
+    "pre_llm_call",
+    "post_tool_call",
+    "transform_tool_result",
+    "post_api_request",
+    "api_request_error",
+    "subagent_start",
+    "subagent_stop",
+    "on_session_end",
+)
+
+
+@dataclass(slots=True)
+class _Session:
+    """One session that was heard of."""
+
+    session_id: str
+    started_at: str
+    heard_at: str
+    since: float
+    heard: float
+    parent: str = ""
+    state: signals.State = field(default_factory=signals.State)
+    tally: Tally = field(default_factory=Tally)
+    reported: Numbers = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    shown: float = float("-inf")
+
+
+class Governor:
+    """Every session of one host."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        table: Mapping[str, Any] | None = None,
+        delegation: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self.terms = terms.read(settings, table)
+        self._settings = settings
+        self._delegation = delegation
+        self._clock = clock or SystemClock()
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._gone: list[_Session] = []
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+
+    @property
+    def thresholds(self) -> signals.Thresholds:
+        return self.terms.thresholds
+
+    def listen(self, hooks: Hooks) -> None:
+        """Hear of what *hooks* are told; nothing where the kill switch is on."""
+        if not self.terms.enabled:
+            return
+        for name in _HEARD:
+            hooks.add(ADVISER, name, self._callback(name))
+
+    def ignored(self, session_id: str = "") -> bool:
+        """Whether *session_id* (else the session heard of last) went on the same way after a packet."""
+        with self._lock:
+            session = self._known(session_id)
+            return session is not None and signals.ignored(session.state, self.thresholds)
+
+    def packets(self, session_id: str = "") -> list[dict[str, Any]]:
+        """The packets that were given to it: turn, why, text, and what became of them."""
+        with self._lock:
+            session = self._known(session_id)
+            return [self._told(given, session) for given in session.state.given] if session else []
+
+    def take(self, session_id: str) -> str:
+        """The packet that is due in *session_id* and was not given in this turn, else ''; it counts as given."""
+        with self._lock:
+            session = self._known(session_id)
+            if session is None or not session.state.stuck or session.state.told:
+                return ""
+            session.state, packet = signals.give(session.state, self.thresholds)
+            return words(packet, delegation=self._delegation)
+
+    def standing(self, session_id: str = "") -> dict[str, Any] | None:
+        """How it stands, as ``/governor`` shows it."""
+        with self._lock:
+            session = self._known(session_id)
+            return self._document(session) if session else None
+
+    def hear(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Count what hook *name* tells of; the packet that is due with it, or ''."""
+        event = events.read(name, arguments)
+        with self._lock:
+            session = self._session_of(name, arguments)
+            session.heard_at = max(session.heard_at, self._clock.now())
+            session.heard = self._clock.monotonic()
+            before = session.state
+            session.state, packet = signals.step(before, event, self.thresholds) if event else (before, None)
+            self._count(session, event, arguments, session.state.escalations - before.escalations)
+            text = words(packet, delegation=self._delegation) if packet else ""
+            changed = packet is not None or before.stuck != session.state.stuck
+            document = self._due(session, at_once=changed or name == "on_session_end")
+            gone, self._gone = self._gone, []
+        for one in gone:
+            self._report(one)
+        if document:
+            standing.write(self._settings, session.session_id, document)
+        return text
+
+    def flush(self, session_id: str = "") -> None:
+        """Bring the line of *session_id*, or of every session, up to date; again and again does no harm."""
+        with self._lock:
+            wanted = [self._root(session_id)] if session_id else [*self._sessions.values()]
+        for session in wanted:
+            if session is not None:
+                self._report(session)
+
+    def close(self) -> None:
+        """Write what is not yet written."""
+        self.flush()
+
+    # --- hearing ------------------------------------------------------------------------------------------
+
+    def _callback(self, name: str) -> Any:  # noqa: ANN401 - a callback with a hook's keyword arguments
+        def told(**arguments: Any) -> str | dict[str, str] | None:  # noqa: ANN401
+            try:
+                text = self.hear(name, arguments)
+            finally:
+                if name in ("on_session_end", "subagent_stop"):
+                    self.flush(_session_id(name, arguments))
+            if not text:
+                return None
+            if name == "pre_llm_call":
+                return {"context": text}
+            return f"{arguments.get('result') or ''}\n\n{text}"
+
+        return told
+
+    def _session_of(self, name: str, arguments: Mapping[str, Any]) -> _Session:
+        session = self._session(_session_id(name, arguments))
+        if name == "subagent_start":
+            child = self._session(events.identifier(arguments.get("child_session_id")))
+            child.parent = child.parent or (session.session_id if child is not session else "")
+            self._root_of(session).tally.subagents += 1
+            return session
+        parent = events.identifier(arguments.get("parent_session_id"))
+        if name == "pre_llm_call" and parent in self._sessions and parent != session.session_id:
+            session.parent = session.parent or parent
+        for fact in ("platform", "model"):
+            if value := events.identifier(arguments.get(fact)):
+                session.facts[fact] = value
+        if name == "on_session_end":
+            for fact in ("completed", "interrupted"):
+                session.facts[fact] = bool(arguments.get(fact))
+        return session
+
+    def _session(self, session_id: str) -> _Session:
+        """The session of that id, from now on the one heard of last."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            now = self._clock.now()
+            moment = self._clock.monotonic()
+            session = _Session(session_id, now, now, moment, moment)
+            self._sessions[session_id] = session
+            self._forget()
+        self._sessions.move_to_end(session_id)
+        return session
+
+    def _forget(self) -> None:
+        """Let go of the session heard of longest ago; its line is written once the lock is free."""
+        while len(self._sessions) > SESSIONS_MAX:
+            _, oldest = self._sessions.popitem(last=False)
+            self._gone.append(oldest)
+
+    def _count(
+        self, session: _Session, event: events.Event | None, arguments: Mapping[str, Any], escalated: int
+    ) -> None:
+        tally = self._root_of(session).tally
+        if session.parent:
+            tally.children.count(event, arguments)
+            tally.child_escalations += escalated
+        else:
+            tally.own.count(event, arguments)
+
+    def _root_of(self, session: _Session) -> _Session:
+        """The session that *session* works for in the end; itself, where nobody started it."""
+        for _ in range(_DEPTH_MAX):
+            above = self._sessions.get(session.parent) if session.parent else None
+            if above is None or above is session:
+                break
+            session = above
+        return session
+
+    def _root(self, session_id: str) -> _Session | None:
+        session = self._sessions.get(session_id)
+        return self._root_of(session) if session else None
+
+    def _known(self, session_id: str) -> _Session | None:
+        if session_id:
+            return self._sessions.get(session_id)
+        return next((one for one in reversed(self._sessions.values()) if not one.parent), None)
+
+    # --- telling ------------------------------------------------------------------------------------------
+
+    def _told(self, given: signals.Given, session: _Session) -> dict[str, Any]:
+        latest = bool(session.state.given) and given is session.state.given[-1]
+        ignored = latest and signals.ignored(session.state, self.thresholds)
+        return {
+            "adviser": ADVISER,
+            "turn": given.packet.turn,
+            "why": [name for name, _, _ in given.packet.why],
+            "because": why(given.packet),
+            "text": words(given.packet, delegation=self._delegation),
+            "became": "ignored" if ignored else given.became,
+        }
+
+    def _document(self, session: _Session) -> dict[str, Any]:
+        state = session.state
+        return {
+            "session_id": session.session_id,
+            "parent": session.parent,
+            "started_at": session.started_at,
+            "heard_at": session.heard_at,
+            "turns": state.turns,
+            "counts": state.counts._asdict(),
+            "thresholds": asdict(self.thresholds),
+            "sources": dict(self.terms.sources),
+            "problems": list(self.terms.problems),
+            "stuck": state.stuck,
+            "ignored": signals.ignored(state, self.thresholds),
+            "escalations": state.escalations,
+            "packets": [
+                {key: told[key] for key in ("turn", "why", "because", "became")}
+                for told in (self._told(given, session) for given in state.given)
+            ],
+            **session.tally.numbers(),
+        }
+
+    def _due(self, session: _Session, *, at_once: bool) -> dict[str, Any] | None:
+        """The document to write now, if it is time to."""
+        now = self._clock.monotonic()
+        if not at_once and now - session.shown < STANDING_EVERY_S:
+            return None
+        session.shown = now
+        return self._document(session)
+
+    def _report(self, session: _Session) -> None:
+        if session.parent:
+            return
+        with self._writing:
+            with self._lock:
+                total = self._total(session)
+                if total == session.reported:
+                    return
+                facts = self._facts(session)
+            report.put(self._settings, session.session_id, less(total, session.reported), facts)
+            session.reported = total
+
+    def _total(self, session: _Session) -> Numbers:
+        state = session.state
+        return {
+            "seconds": round(session.heard - session.since, 3),
+            "turns": state.turns,
+            **session.tally.numbers(),
+            "escalations": state.escalations,
+            "packets": state.packets,
+        }
+
+    def _facts(self, session: _Session) -> dict[str, Any]:
+        reasons = {name for given in session.state.given for name, _, _ in given.packet.why}
+        return {
+            "started_at": session.started_at,
+            "ended_at": session.heard_at,
+            "reasons": sorted(reasons),
+            "delegated": session.state.delegations > 0,
+            **session.facts,
+        }
+
+
+def _session_id(name: str, arguments: Mapping[str, Any]) -> str:
+    """Whose event it is; what a subagent's start and stop tell is told of the one that started it."""
+    key = "parent_session_id" if name in ("subagent_start", "subagent_stop") else "session_id"
+    return events.identifier(arguments.get(key)) or events.identifier(arguments.get("task_id")) or "unnamed"
