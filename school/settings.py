@@ -264,6 +264,11 @@ class Settings:
         return self.logs_dir / "advisers.jsonl"
 
     @property
+    def coach_dir(self) -> Path:
+        """What the coach remembers of sessions, and what was set for it."""
+        return self.school_dir / "coach"
+
+    @property
     def logs_dir(self) -> Path:
         return self.school_dir / "logs"
 

@@ -38,7 +38,7 @@ class Receipt(Record):
     ``scope`` is ``full`` or ``targeted``; ``outcome`` ``passed``, ``failed``, ``timed_out``, ``not_run`` or
     ``no_tests``; ``at`` says whether it ran on ``base`` or ``head``. ``tests`` counts by outcome where the runner
     names tests ({passed, failed, errors, skipped}), else is empty. ``output`` is a bounded tail; its digest is of
-    the whole.
+    the whole. ``refused`` quotes what it said of doors that its confinement keeps shut.
     """
 
     check: str
@@ -56,6 +56,7 @@ class Receipt(Record):
     output: str = ""
     output_sha256: str = ""
     cached: bool = False
+    refused: list[str] = Field(default_factory=list)
 
 
 class LensResult(Record):
@@ -76,7 +77,8 @@ class Review(Record):
 
     ``verdict`` stays empty while only NO_VERDICT attempts were made; ``attempts`` counts those and the reached one.
     ``criteria`` (COO only) maps a criterion's id to ``met``, ``unmet`` or ``unjudged``. ``memory`` is the session
-    whose digest the review had before it.
+    whose digest the review had before it. ``retry_at`` is when a model that could not be asked can be asked again,
+    ``confinement`` what the review's commands ran within.
     """
 
     verdict: Verdict = ""
@@ -87,7 +89,9 @@ class Review(Record):
     attempts: int = 0
     reason: str = ""
     not_before: str = ""
+    retry_at: str = ""
     memory: str = ""
+    confinement: str = ""
     started_at: str = ""
     ended_at: str = ""
     usage: dict[str, Any] = Field(default_factory=dict)
@@ -316,8 +320,8 @@ class Claim(Record):
     ac_met: list[str] = Field(default_factory=list)
     blockers: list[str] = Field(default_factory=list)
     retry_at: str = ""
-
     session: str = ""
+
 
 class ProcessRecord(Record):
     """``school/processes/<name>.json``: one child process, written before it exists (``pid`` 0 until it does)."""

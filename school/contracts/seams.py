@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from school.contracts.records import Claim, Finding, Receipt
 from school.contracts.vocabulary import TeacherRole
+from school.system.confine import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,10 @@ class CheckContext:
 
     ``worktree`` stands clean at ``bag["head_commit"]`` when a check begins, and the check leaves it so.
     ``cancelled`` is asked while a check runs a command; once it says yes the command is ended, and the check
-    answers with ``no_verdict``. ``memory`` is the digest of what this teacher has seen before (its last session).
+    answers with ``no_verdict``. ``confinement`` is what commands run within (None: nothing is confined), ``caches`` where
+    set-up commands at base keep what they download. ``memory`` is the digest of what this teacher has seen before (its
+    last session),
+    ``earlier`` what this review's checks have found so far.
     """
 
     bag: Mapping[str, Any]
@@ -139,11 +143,18 @@ class CheckContext:
     progress: Progress
     cancelled: Callable[[], bool] | None = None
     memory: str = ""
+    confinement: Policy | None = None
+    caches: Path | None = None
+    earlier: Sequence[CheckResult] = ()
 
 
 @dataclass(slots=True)
 class CheckResult:
-    """What one check found. ``no_verdict`` says why it could not judge; that is never the student's fault."""
+    """What one check found. ``no_verdict`` says why it could not judge; that is never the student's fault.
+
+    ``by`` names the model that judged, where one did, ``usage`` what it used; ``retry_at`` is when it can be asked
+    again, where it said so.
+    """
 
     name: str
     lens: str
@@ -152,6 +163,9 @@ class CheckResult:
     criteria: dict[str, str] = field(default_factory=dict)
     no_verdict: str = ""
     notes: list[str] = field(default_factory=list)
+    by: str = ""
+    usage: dict[str, Any] = field(default_factory=dict)
+    retry_at: str = ""
 
 
 class Check(Protocol):

@@ -125,6 +125,8 @@ class Premerge:
             baselines=files.ensure_dir(self.plan.settings.baselines_dir / "conductor"),
             environment=prepared.fingerprint,
             env=prepared.env,
+            confinement=prepared.confinement.policy,
+            caches=prepared.caches,
             progress=_unheard,
             cancelled=lambda: self.cancelled,
         )

@@ -140,12 +140,20 @@ def _ways(policy: Policy) -> dict[Path, _Way]:
         ("read", policy.read),
         ("write", policy.write),
     )
-    for way, places in plan:
-        for place in places:
-            real = Path(os.path.realpath(place))
-            if real.exists():
-                ways[real] = way
+    named: dict[Path, _Way] = {Path(os.path.normpath(place)): way for way, places in plan for place in places}
+    for place, way in named.items():
+        above = next((named[folder] for folder in place.parents if folder in named), None)
+        # Below what may be written lies what was written: a link there would open whatever it leads to.
+        if above == "write" and (way == "write" or (way == "read" and _is_through_link(place))):
+            continue
+        real = Path(os.path.realpath(place))
+        if real.exists():
+            ways[real] = way
     return ways
+
+
+def _is_through_link(place: Path) -> bool:
+    return Path(os.path.realpath(place)) != Path(os.path.realpath(place.parent)) / place.name
 
 
 def _needed_in_tmp(policy: Policy, ways: Iterable[Path], cwd: Path, argv: Sequence[str]) -> Iterable[Path]:

@@ -22,15 +22,17 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 import bookbag
+from school import masking
 from school.contracts import (
     LENSES,
+    AgentSpec,
     Check,
     CheckContext,
     CheckResult,
@@ -51,11 +53,34 @@ from school.settings import Settings
 from school.system import clock, faults, files, log
 
 ATTEMPTS_MAX: Final = 3
-# How long after the first and the second review without a verdict the next may begin.
+# How long after the first and the second review without a verdict the next may begin, if no model says otherwise.
 BACK_OFF_S: Final = (1.0, 4.0)
+# No reset of a model's quota is waited for longer than this at once.
+RESET_S_MAX: Final = 6 * 3600.0
 LOCK_TIMEOUT_S: Final = 30.0
 
 _log = log.get("teacher.desk")
+
+
+def due_for(check: Check, bag: Mapping[str, Any]) -> bool:
+    """Whether *check* has anything to judge in *bag*: one that asks a model only where one is to be asked."""
+    due = getattr(check, "due", None)
+    return due is None or bool(due(bag))
+
+
+def _learn_secrets(bag: Mapping[str, Any]) -> None:
+    """Let nothing be written of what the agents of *bag* have for keys."""
+    reviewers = Terms.model_validate(bag.get("terms") or {}).reviewers.values()
+    specs = [AgentSpec.model_validate(bag["agent"])] if bag.get("agent") else []
+    masking.learn(*specs, *(terms.agent for terms in reviewers if terms.agent))
+
+
+def _reset(review: Review) -> datetime:
+    """When the model that could not be asked says it can be; long ago where none says so."""
+    try:
+        return clock.parse(review.retry_at)
+    except ValueError:
+        return clock.parse("2000-01-01T00:00:00+00:00")
 
 
 class ReviewCancelledError(TeacherError):
@@ -74,6 +99,7 @@ class Desk:
     remember: Callable[[Mapping[str, Any], Review, str], None] = field(
         default=lambda _bag, _review, _outcome: None
     )
+    confined: str = field(default="", init=False)
 
     # --- what is due --------------------------------------------------------------------------------------
 
@@ -84,11 +110,13 @@ class Desk:
 
     def not_before(self, bag: Mapping[str, Any]) -> float:
         """Seconds until a back-off of *bag* is over; 0 when none runs."""
-        text = (bag.get(f"{self.role}_review") or {}).get("not_before")
+        review = bag.get(f"{self.role}_review") or {}
+        text = review.get("not_before")
         if not text:
             return 0.0
         # A stamp can lie in the future because a clock was set back: no back-off is longer than its table says.
-        return min(max(BACK_OFF_S), max(0.0, (clock.parse(text) - clock.parse(clock.now())).total_seconds()))
+        longest = RESET_S_MAX if review.get("retry_at") else max(BACK_OFF_S)
+        return min(longest, max(0.0, (clock.parse(text) - clock.parse(clock.now())).total_seconds()))
 
     # --- one review ---------------------------------------------------------------------------------------
 
@@ -111,7 +139,7 @@ class Desk:
         return outcome
 
     def _judge(self, bag: Mapping[str, Any], memory: str, session: str) -> Review:
-        started = clock.now()
+        started, self.confined = clock.now(), ""
         try:
             review = decide(self.role, self._run_checks(bag, memory))
         except ReviewCancelledError:
@@ -130,6 +158,7 @@ class Desk:
                 else "",
                 "attempts": int(before.get("attempts", 0)) + 1,
                 "memory": session,
+                "confinement": self.confined,
                 "started_at": started,
                 "ended_at": clock.now(),
             }
@@ -144,11 +173,15 @@ class Desk:
                     f"{bag['bead']}: its bookbag names no {name}, so there is nothing to judge"
                 )
         results: list[CheckResult] = []
+        _learn_secrets(bag)
         with self._context(bag, memory) as (context, failed, restore):
             if failed is not None:
                 results.append(failed)
             for check in self.checks:
+                if not due_for(check, bag):
+                    continue
                 self._stop_if_told()
+                context.earlier = tuple(results)
                 context.progress = self._steps_of(check.name)
                 self.step(check.name)
                 results.append(self._run_check(check, context))
@@ -208,6 +241,7 @@ class Desk:
             scratch=scratch,
             cancelled=self.cancelled,
         )
+        self.confined = prepared.confinement.said
         try:
             yield (
                 CheckContext(
@@ -219,6 +253,8 @@ class Desk:
                     baselines=files.ensure_dir(self.settings.baselines_dir / self.role),
                     environment=prepared.fingerprint,
                     env=prepared.env,
+                    confinement=prepared.confinement.policy,
+                    caches=prepared.caches,
                     progress=self.step,
                     cancelled=self.cancelled,
                     memory=memory,
@@ -329,7 +365,7 @@ class Desk:
             until = clock.parse(clock.now()) + timedelta(
                 seconds=BACK_OFF_S[min(attempts, len(BACK_OFF_S)) - 1]
             )
-            review = review.model_copy(update={"not_before": until.isoformat()})
+            review = review.model_copy(update={"not_before": max(until, _reset(review)).isoformat()})
         said: dict[str, Any] = {f"{self.role}_review": dump(review)}
         if attempts >= ATTEMPTS_MAX:
             said |= {

@@ -55,6 +55,8 @@ class Bench:
             bead=str(bag["bead"]),
             commits={"base": str(bag["base_commit"]), "head": str(bag["head_commit"])},
             env=context.env,
+            confinement=context.confinement,
+            caches=context.caches,
             marker=f"{bag['bead']}-{context.role}",
             progress=context.progress,
             cancelled=context.cancelled,
@@ -99,7 +101,8 @@ class Bench:
         run = run_check(
             argv,
             worktree=self.context.worktree,
-            env=self.context.env,
+            env=self.environment.env_at(self.side),
+            confinement=self.environment.confined_at(self.side),
             timeout_s=timeout_s,
             marker=self.environment.marker,
             check=check,

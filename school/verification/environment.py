@@ -14,6 +14,9 @@ folders, they are run again at every move, since cleaning the tree takes those a
 The fingerprint covers set-up commands, what is kept and copied, manifests and lock files, files that the set-up
 commands name, and the interpreters on PATH with their packages' folders.
 
+Confined, the kept folders can only be written by set-up commands, and the caches that these fill at base stay for
+them alone: all else has caches of its side of the bead, which go with the review.
+
 Not promised: that a set-up command gives the same twice; that nothing outside the kept folders (the user's own
 site-packages, HOME) is written by code under test, unless that is confined.
 
@@ -32,10 +35,13 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
+from school import confinement
+from school.confinement import UNCONFINED, Confinement
 from school.contracts import Progress, Terms, bounded
 from school.errors import TeacherError
 from school.settings import Settings
 from school.system import files, log, processes
+from school.system.confine import Policy
 from school.verification import interpreters, survey
 from school.verification.facts import GitTree, is_manifest
 from school.verification.place import Place, copies_from
@@ -70,6 +76,8 @@ class Prepared:
     env: dict[str, str]
     throwaway: bool = False
     failed: str = ""
+    confinement: Confinement = UNCONFINED
+    caches: Path | None = None
 
 
 def kept_names(terms: Terms, tracked: frozenset[str]) -> list[str]:
@@ -109,6 +117,8 @@ class Environment:
     marker: str
     progress: Progress
     cancelled: Callable[[], bool] | None = None
+    confinement: Policy | None = None
+    caches: Path | None = None
     _prints: dict[Side, str] = field(default_factory=dict)
     _trees: dict[Side, GitTree] = field(default_factory=dict)
 
@@ -135,6 +145,8 @@ class Environment:
                 "inputs": inputs[side],
                 "interpreters": interpreters.describe(self.env, self.place.worktree),
             }
+            if self.confinement is not None:
+                what["confined"] = True
             if inputs[side] != inputs["base"]:
                 what["throwaway"] = self.bead
             self._prints[side] = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
@@ -198,6 +210,20 @@ class Environment:
         _log().info("environment.changed", worktree=str(self.place.worktree), bead=self.bead)
         return False
 
+    # --- confinement ---
+
+    def _cache(self, side: Side) -> Path:
+        return self.place.index.parent / f"cache-{side}"
+
+    def env_at(self, side: Side) -> Mapping[str, str]:
+        """The environment of a check at *side*."""
+        return {**self.env, **confinement.environment(self.confinement, self._cache(side))}
+
+    def confined_at(self, side: Side) -> Policy | None:
+        """What a check at *side* runs within: what set-up built can be read there, no more."""
+        kept = [self.place.worktree / name for name in self.place.keep]
+        return confinement.closing(confinement.opening(self.confinement, self._cache(side)), *kept)
+
     # --- building ---
 
     def _build(self, side: Side) -> None:
@@ -238,10 +264,13 @@ class Environment:
             self._run(side, argv)
 
     def _run(self, side: Side, argv: Sequence[str]) -> None:
+        # At base nothing runs that was not accepted before: what it downloads may serve the next bead.
+        cache = self.caches if side == "base" and self.caches is not None else self._cache(side)
         finished = processes.run(
             argv,
             cwd=self.place.worktree,
-            env=self.env,
+            env={**self.env, **confinement.environment(self.confinement, cache)},
+            confinement=confinement.opening(self.confinement, cache),
             limits=processes.RunLimits(
                 timeout_s=self.terms.setup_timeout_s, output_bytes=OUTPUT_BYTES_MAX, grace_s=GRACE_S
             ),
@@ -283,6 +312,15 @@ def prepare(
     files.ensure_dir(tmpdir)
     place = Place.find(worktree, scratch)
     place.copies = copies_from(Path(str(bag.get("repo", ""))), terms.copy_files)
+    confined = confinement.for_checks(
+        terms.sandbox,
+        worktree=worktree,
+        clone=place.git_dir.parent.parent,
+        repo=Path(str(bag.get("repo", ""))),
+        tmpdir=tmpdir,
+        settings=settings,
+    )
+    kept = None if confined.policy is None else confinement.kept_caches(settings, role)
     environment = Environment(
         place=place,
         terms=terms,
@@ -293,10 +331,15 @@ def prepare(
         marker=f"{bag['bead']}-{role}",
         progress=progress,
         cancelled=cancelled,
+        confinement=confined.policy,
+        caches=kept,
     )
     failed = _stand(environment)
     place.settle(environment.commits["head"])
-    return Prepared(environment.fingerprint("head"), dict(environment.env), environment.throwaway, failed)
+    files.remove_tree(tmpdir)
+    files.ensure_dir(tmpdir)
+    fingerprint = environment.fingerprint("head")
+    return Prepared(fingerprint, dict(environment.env), environment.throwaway, failed, confined, kept)
 
 
 def _stand(environment: Environment) -> str:

@@ -29,8 +29,9 @@ from typing import Final, Literal, Self
 
 from pydantic import PrivateAttr
 
+from school.confinement import opening, refusals
 from school.contracts import Progress, Receipt, bounded
-from school.system import clock, files, processes
+from school.system import clock, confine, files, processes
 from school.verification import commands, printed, reports
 from school.verification.reports import COMMAND, Outcomes
 
@@ -112,6 +113,7 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
     cancelled: Callable[[], bool] | None = None,
     scratch: Path | None = None,
     fail_fast: bool = False,
+    confinement: confine.Policy | None = None,
 ) -> CheckRun:
     """Run *argv* in *worktree*; see the module for what its outcome means. *scratch* defaults to ``env``'s TMPDIR."""
     receipt = CheckRun(
@@ -134,9 +136,12 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
             marker=marker,
             cancelled=cancelled,
             on_tick=lambda: progress(check),
+            confinement=confinement and opening(confinement, report.folder),
         )
         outcomes = report.read(runner)
     _fill(receipt, finished, outcomes, runner)
+    if confinement is not None:
+        receipt.refused = refusals(finished.stdout.decode("utf-8", "replace"))
     return receipt
 
 
