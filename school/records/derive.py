@@ -10,13 +10,13 @@ whoever acts on the answer.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from school.contracts import DIFFICULTIES, LENSES, OUTPUT_BYTES_MAX, SCHEMA_VERSION, TEACHER_ROLES, Bookbag
+from school.records import receipts
 from school.records.moves import BEAD_NAME, REQUIRED
 from school.system import clock
 
@@ -88,26 +88,11 @@ def _met(bag: Mapping[str, Any]) -> list[str]:
 
 
 def _verification(lenses: list[Mapping[str, Any]]) -> str:
-    receipts = [receipt for lens in lenses for receipt in lens.get("receipts") or []]
-    lines = [_receipt_line(receipt) for receipt in receipts[:_VERIFICATION_LINES_MAX]]
-    if len(receipts) > len(lines):
-        lines.append(f"and {len(receipts) - len(lines)} more")
+    found = [receipt for lens in lenses for receipt in lens.get("receipts") or []]
+    lines = [receipts.line(receipt) for receipt in found[:_VERIFICATION_LINES_MAX]]
+    if len(found) > len(lines):
+        lines.append(f"and {len(found) - len(lines)} more")
     return "\n".join(lines)
-
-
-def _receipt_line(receipt: Mapping[str, Any]) -> str:
-    words = [
-        str(receipt.get("check", "")),
-        f"at {receipt.get('at', 'head')}:",
-        str(receipt.get("outcome", "")),
-    ]
-    if receipt.get("exit_code") is not None:
-        words.append(f"(exit {receipt['exit_code']})")
-    if tests := receipt.get("tests"):
-        words.append("[" + ", ".join(f"{count} {name}" for name, count in tests.items()) + "]")
-    if argv := receipt.get("argv"):
-        words.append(f"`{shlex.join(argv)}`")
-    return " ".join(words)
 
 
 def problems(bag: Mapping[str, Any]) -> list[str]:

@@ -7,11 +7,11 @@ standard library only, so that ``status`` in a pipe costs no more than its docum
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from school.records import receipts
 from school.system import clock
 from school.wording import printable
 
@@ -19,6 +19,7 @@ _FINDINGS_SHOWN_MAX: Final = 50
 _OUTPUT_LINES_MAX: Final = 20
 _TEXT_LINES_MAX: Final = 40
 _CITED_LINES_MAX: Final = 12
+_SAID_CHARS_MAX: Final = 160
 _QUEUE: Final = ("running", "waiting", "reviewed", "scored", "failed", "blocked", "unreadable")
 
 
@@ -172,9 +173,13 @@ def _show(bag: Mapping[str, Any]) -> Iterable[Section]:
         yield Section("criteria", (), criteria)
     if lenses := _lenses(bag):
         yield Section("lenses", ("teacher", "lens", "outcome", "receipts", "findings", "why"), lenses)
-    receipts = [_receipt(role, item) for role, lens in _judged(bag) for item in lens.get("receipts") or []]
-    if receipts:
-        yield Section("receipts", ("teacher", "at", "outcome", "exit", "tests", "check"), receipts)
+    if guidance := _guidance(bag):
+        yield Section("said beside the task", ("by", "turn", "followed", "what"), guidance)
+    ran = [
+        receipts.row(role.upper(), item) for role, lens in _judged(bag) for item in lens.get("receipts") or []
+    ]
+    if ran:
+        yield Section("receipts (on: commit/tree/environment)", receipts.COLUMNS, ran)
     # The record has them together once both reviews are in; until then each lens has its own.
     findings = bag.get("findings") or [
         item for _, lens in _judged(bag) for item in lens.get("findings") or []
@@ -200,6 +205,7 @@ def _facts(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
         ("agent", " ".join(str(agent[key]) for key in ("name", "model") if agent.get(key))),
         ("text", bag.get("task")),
         ("claim", bag.get("claim")),
+        ("evidence", (bag.get("evidence") or {}).get("words")),
         ("summary", bag.get("summary")),
         ("blockers", "; ".join(map(str, bag.get("blockers") or []))),
         ("verdicts", f"CTO {bag.get('cto_verdict') or '-'}, COO {bag.get('coo_verdict') or '-'}"),
@@ -238,6 +244,19 @@ def _judged(bag: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     ]
 
 
+def _guidance(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """What was said to the student beside its task: each on one line, its beginning."""
+    return [
+        (
+            str(entry.get("by")),
+            str(entry.get("turn") or "-"),
+            "-" if entry.get("followed") is None else "yes" if entry["followed"] else "no",
+            " ".join(str(entry.get("text") or entry.get("what") or "").split())[:_SAID_CHARS_MAX],
+        )
+        for entry in (bag.get("guidance") or [])[:_FINDINGS_SHOWN_MAX]
+    ]
+
+
 def _lenses(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
         (
@@ -250,20 +269,6 @@ def _lenses(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
         )
         for role, lens in _judged(bag)
     ]
-
-
-def _receipt(role: str, item: Mapping[str, Any]) -> tuple[str, ...]:
-    """One check that was run: where, how it ended, what it counted, and what it was."""
-    tests = ", ".join(f"{number} {kind}" for kind, number in (item.get("tests") or {}).items() if number)
-    ended = item.get("exit_code")
-    return (
-        role.upper(),
-        str(item.get("at") or ""),
-        str(item.get("outcome") or ""),
-        "-" if ended is None else str(ended),
-        tests or "-",
-        f"{item.get('check')}: {shlex.join(map(str, item.get('argv') or []))}",
-    )
 
 
 def _finding(item: Mapping[str, Any]) -> list[tuple[str, ...]]:

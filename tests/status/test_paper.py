@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from school.status.paper import plain, sections_of
@@ -13,6 +14,12 @@ RECEIPT = {
     "outcome": "failed",
     "exit_code": 1,
     "tests": {"passed": 3, "failed": 1, "errors": 0},
+    "scope": "targeted",
+    "commit": "c" * 40,
+    "tree": "d" * 40,
+    "environment": "e" * 32,
+    "output_sha256": "f" * 64,
+    "duration_s": 3.21,
 }
 FINDING = {
     "severity": "HIGH",
@@ -31,9 +38,25 @@ def shown(**bag: Any) -> str:
 def test_every_check_is_shown_with_its_receipt():
     lines = shown().splitlines()
     row = next(line for line in lines if "verification: " in line)
-    assert row.split("  ")[0] == "CTO"
-    assert [word for word in ("head", "failed", "1", "3 passed, 1 failed") if word not in row] == []
-    assert row.endswith("verification: python3 -m pytest -k 'a b'")
+    assert re.split(r" {2,}", row) == [
+        "targeted", "failed", "CTO", "head", "1", "3 passed, 1 failed", "3.2 s", "cccccccc/dddddddd/eeeeeeee", "ffffffff",
+        "verification: python3 -m pytest -k 'a b'",
+    ]  # fmt: skip
+    assert lines[lines.index(row) - 2] == "receipts (on: commit/tree/environment)"
+
+
+def test_the_students_own_evidence_and_what_it_was_told_are_shown():
+    said = shown(
+        evidence={"status": "unverified", "words": "unverified: nothing ran"},
+        guidance=[
+            {"by": "verify_on_stop", "turn": 1, "followed": False, "text": "Run\nthe tests. " + "x" * 500},
+            {"by": "governor", "followed": None, "text": "Stop."},
+        ],
+    )
+    assert re.search(r"(?m)^evidence +unverified: nothing ran$", said)
+    assert re.search(r"(?m)^verify_on_stop +1 +no +Run the tests. x+$", said)
+    assert re.search(r"(?m)^governor +- +- +Stop\.$", said)
+    assert max(map(len, said.splitlines())) < 200
 
 
 def test_findings_are_shown_before_both_reviews_are_in_and_once_after():
