@@ -65,8 +65,13 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
     )
     if spec.kind == "run":
         return run_plain(job)
+    brief = Brief.model_validate_json(brief_path.read_bytes())
     if spec.kind == "command":
-        return run_command(job, Brief.model_validate_json(brief_path.read_bytes()))
+        return run_command(job, brief)
+    if spec.kind == "model":
+        from school.agents.model.run import run_model
+
+        return run_model(job, brief)
     raise AgentError(f'the agent {spec.name} is of kind "{spec.kind}", which this version cannot drive')
 
 

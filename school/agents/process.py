@@ -19,6 +19,7 @@ from school.contracts import OUTPUT_BYTES_MAX, AgentOutcome, AgentSpec, Gate, Li
 from school.hooks import Hooks
 from school.settings import Settings
 from school.system import files, processes
+from school.system.foreign import Streams
 from school.system.processes import Finished, RunLimits
 
 # Below this a failed agent most likely failed for want of space, which is not the student's fault.
@@ -78,8 +79,19 @@ class Job:
     hooks: Hooks
     gate: Gate
 
-    def run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, prefix: str = "") -> AgentOutcome:
-        """Run *argv* to its end, and the end of everything that it started; *prefix* names its output files."""
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        prefix: str = "",
+        streams: Streams | None = None,
+    ) -> AgentOutcome:
+        """Run *argv* to its end, and the end of everything that it started; *prefix* names its output files.
+
+        With *streams* somebody converses with it instead of *stdin* (see ``school.agents.talk``).
+        """
         files.ensure_dir(self.tmpdir)
         files.ensure_dir(self.output_dir)
         self.progress("running")
@@ -100,6 +112,7 @@ class Job:
             marker=self.bead,
             watch_dir=self.folder,
             cancelled=self.cancelled,
+            streams=streams,
         )
         return self._outcome(finished, argv[0], self.output_dir / f"{prefix}stdout")
 

@@ -19,6 +19,7 @@ agent, the key and what is known; nothing is looked up on the machine except by 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -66,10 +67,12 @@ def resolve(name: str, config: ProjectConfig) -> AgentSpec:
 
 def _check(name: str, agent: AgentConfig) -> None:
     where = f"[agents.{name}]"
-    if agent.kind in ("acp", "model"):
-        raise ConfigError(
-            f'{where} kind = "{agent.kind}": this version drives agents of kind "command" and "run"'
-        )
+    for variable in (*agent.env, *agent.set_env, *filter(None, [agent.api_key_env])):
+        if not variable or "=" in variable or "\0" in variable:
+            raise ConfigError(f"{where} env: {variable!r} is no name of a variable")
+    if agent.kind == "model":
+        _check_model(where, agent)
+        return
     if agent.preset:
         raise ConfigError(
             f'{where} preset = "{agent.preset}": there are no presets; write argv and prompt instead'
@@ -80,9 +83,20 @@ def _check(name: str, agent: AgentConfig) -> None:
         raise ConfigError(f"{where} argv: an argument cannot hold a NUL byte")
     if agent.prompt == "file" and not any("{prompt_file}" in argument for argument in agent.argv):
         raise ConfigError(f'{where} prompt = "file": no argument of argv holds {{prompt_file}}')
-    for variable in (*agent.env, *agent.set_env):
-        if not variable or "=" in variable or "\0" in variable:
-            raise ConfigError(f"{where} env: {variable!r} is no name of a variable")
+
+
+def _check_model(where: str, agent: AgentConfig) -> None:
+    if agent.argv or agent.preset or agent.resume:
+        raise ConfigError(
+            f'{where} kind = "model" has no argv, preset or resume: it needs model, and perhaps base_url'
+        )
+    if not agent.model:
+        raise ConfigError(f'{where} model: expected "provider:name", or a name with base_url')
+    if ":" not in agent.model and not agent.base_url:
+        raise ConfigError(
+            f'{where} model = "{agent.model}": which provider? Write "provider:name", or set base_url for an '
+            "OpenAI-compatible endpoint"
+        )
 
 
 def for_run(argv: Sequence[str]) -> AgentSpec:
@@ -113,6 +127,8 @@ def missing(spec: AgentSpec) -> str:
         return (
             "" if chores.tool_path(tool) else f"the chore {spec.chore} needs {tool}, which is not installed"
         )
+    if spec.kind == "model":
+        return _missing_for_model(spec)
     program = spec.argv[0] if spec.argv else ""
     # A relative path with a slash means a file of the working tree, which is not there yet.
     if "/" in program and not program.startswith("/"):
@@ -120,6 +136,14 @@ def missing(spec: AgentSpec) -> str:
     if shutil.which(program, path=search_path()):
         return ""
     return f"the agent {spec.name} needs {program}, which is not on PATH"
+
+
+def _missing_for_model(spec: AgentSpec) -> str:
+    if importlib.util.find_spec("pydantic_ai") is None:
+        return f"the agent {spec.name} needs the extra schoolhouse[model], which is not installed"
+    if spec.api_key_env and not os.environ.get(spec.api_key_env):
+        return f"the agent {spec.name} needs the variable {spec.api_key_env}, which is not set"
+    return ""
 
 
 def available(config: ProjectConfig) -> list[dict[str, Any]]:

@@ -55,6 +55,20 @@ def test_the_deterministic_agents_are_always_there(name: str) -> None:
     assert registry.missing(spec) == ""
 
 
+def test_a_model_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = AgentConfig(kind="model", model="local", base_url="http://127.0.0.1:1/v1", api_key_env="MY_KEY")
+    spec = registry.resolve("mine", config(mine=mine))
+    assert (spec.kind, spec.model, spec.base_url, spec.prompt) == (
+        "model",
+        "local",
+        "http://127.0.0.1:1/v1",
+        "none",
+    )
+    assert "MY_KEY" in registry.missing(spec)
+    monkeypatch.setenv("MY_KEY", "sk-1")
+    assert registry.missing(spec) == ""
+
+
 def test_an_unknown_agent_names_the_known() -> None:
     with pytest.raises(
         ConfigError, match=r"no agent is called 'nope'; there are mine, demo-good, .*demo-dier"
@@ -68,8 +82,11 @@ def test_an_unknown_agent_names_the_known() -> None:
         (AgentConfig(), r"\[agents.mine\] argv"),
         (AgentConfig(argv=[""]), r"\[agents.mine\] argv"),
         (AgentConfig(argv=["x"], prompt="file"), "holds {prompt_file}"),
-        (AgentConfig(argv=["x"], kind="acp"), 'kind = "acp"'),
-        (AgentConfig(argv=["x"], kind="model"), 'kind = "model"'),
+        (AgentConfig(kind="acp"), r"\[agents.mine\] argv"),
+        (AgentConfig(argv=["x"], kind="model"), "has no argv"),
+        (AgentConfig(kind="model"), r"\[agents.mine\] model"),
+        (AgentConfig(kind="model", model="gpt-4o"), "which provider"),
+        (AgentConfig(kind="model", model="openai:gpt-4o", api_key_env="A=B"), "'A=B' is no name"),
         (AgentConfig(argv=["x"], preset="codex"), 'preset = "codex"'),
         (AgentConfig(argv=["x", "a\0b"]), "NUL"),
         (AgentConfig(argv=["x"], env=["A=B"]), "'A=B' is no name"),

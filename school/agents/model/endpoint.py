@@ -39,7 +39,7 @@ FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 20.0
 # What a call may still take when it is begun; less is no call at all.
 LEAST_S: Final = 0.05
-_KEYS: Final = {
+KEYS: Final = {
     "openai": "OPENAI_API_KEY",
     "openai-chat": "OPENAI_API_KEY",
     "openai-responses": "OPENAI_API_KEY",
@@ -85,6 +85,7 @@ class Endpoint:
         self._model = model
         self._client = client
         self._key = key
+        self.first_wait_s = FIRST_WAIT_S
         self.requests = 0
 
     @property
@@ -98,6 +99,24 @@ class Endpoint:
     @property
     def base_url(self) -> str:
         return self._model.base_url or ""
+
+    def price_known(self) -> bool:
+        """Whether what a call costs can be reckoned."""
+        from pydantic_ai.messages import ModelResponse
+        from pydantic_ai.usage import RequestUsage
+
+        response = ModelResponse(
+            parts=[],
+            usage=RequestUsage(input_tokens=1, output_tokens=1),
+            model_name=self.name,
+            provider_name=self.provider,
+            provider_url=self.base_url,
+        )
+        try:
+            response.cost()
+        except (LookupError, ValueError):
+            return False
+        return True
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -123,7 +142,7 @@ class Endpoint:
                 return failure
             if on_error is not None:
                 on_error(failure)
-            wait_s = _wait(failure, tried)
+            wait_s = _wait(failure, tried, self.first_wait_s)
             if not failure.retryable or tried == TRIES or wait_s > patience_s:
                 raise _given_up(failure)
             if time.monotonic() + wait_s + LEAST_S > deadline:
@@ -204,11 +223,11 @@ def _meaning(error: Exception, status: int | None) -> tuple[str, bool]:
     )
 
 
-def _wait(failure: Failure, tried: int) -> float:
+def _wait(failure: Failure, tried: int, first_s: float) -> float:
     """How long before the next try: as asked, else doubling with some chance in it."""
     if failure.wait_s is not None:
         return failure.wait_s
-    doubled: float = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (tried - 1))
+    doubled: float = min(LONGEST_WAIT_S, first_s * 2 ** (tried - 1))
     return doubled * (0.75 + random.random() / 2)  # noqa: S311 - spreads retries, keeps no secret
 
 
@@ -276,7 +295,7 @@ def provider_of(model: str, *, with_url: bool) -> tuple[str, str]:
 
 def _key(spec: AgentSpec, environ: Mapping[str, str], provider: str) -> str:
     """The key; '' where none is due. A variable that is named and not set is said before anything is sent."""
-    named = spec.api_key_env or _KEYS.get(provider, "")
+    named = spec.api_key_env or KEYS.get(provider, "")
     key = environ.get(named, "").strip() if named else ""
     if not key and named and (spec.api_key_env or not spec.base_url):
         raise CallFailed(

@@ -1,0 +1,50 @@
+"""What the leaf and the built-in loop say to each other: JSON objects, one a line, over the loop's stdin and stdout.
+
+The leaf says (key ``do``):
+
+- ``start``: ``spec``, ``root``, ``result_path``, ``tmpdir``, ``system`` (the instructions), ``read_only``, ``limits`` (``tokens``,
+  ``cost_usd``, ``requests``, ``command_timeout_s``, ``timeout_s``) and ``first_wait_s`` of a retry. First, and once.
+- ``turn``: ``message``. The loop works until its turn is over.
+- ``result``: ``id`` and ``result``, a text: what the model is to see as the result of tool call *id*.
+- ``end``: the loop exits.
+
+The loop says (key ``say``):
+
+- ``assistant``: the model's answer to one request: ``content``, ``tool_calls`` ([{id, name, args}]), ``usage``, and ``request``,
+  what Hermes' post_api_request is told besides; ``number`` counts requests. Nothing of it has been done yet.
+- ``failure``: one try of request ``number`` failed: ``detail``, ``status_code``, ``retry_count``, ``max_retries``, ``retryable``,
+  ``reason``, ``error_type``.
+- ``tool``: a call was done: ``id``, ``number``, ``name``, ``args``, ``result`` (an object), ``duration_ms``, ``told`` (whether
+  hooks hear of it). The loop waits for ``result``.
+- ``beat``: still waiting for its endpoint or a tool, each of which has its own time limit.
+- ``turn_end``: ``answer``. The loop waits for ``turn`` or ``end``.
+- ``failed``: ``reason`` (``quota``, ``unavailable``, ``login``, ``refused``, ``limit``, ``budget``, ``timeout``,
+  ``not_installed``), ``detail``, ``retry_at``. The loop exits.
+
+The end of its input ends the loop at once, whatever it is doing; the end of its output tells the leaf that it is gone.
+Only the leaf writes to disk outside the working tree, so the loop may be confined like any agent. Lines are ASCII;
+what the loop says is the word of a process that a model drives: the leaf takes it as data, and bounds it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class WireError(Exception):
+    """The other end said something out of turn."""
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """*message* as a line."""
+    return json.dumps(message).encode("ascii") + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any] | None:
+    """The object in *line*; None where it is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None

@@ -1,0 +1,218 @@
+"""The turns of an agent that we converse with: what its hooks hear, what is kept of them, and what comes next.
+
+One ``Turns`` a run, used from the thread that speaks with the agent. ``begin(message)`` opens a turn and gives what the
+advisers want said below the message; ``assistant``, ``tool``, ``request`` and ``request_failed`` tell of what happens in it, in
+Hermes' names and arguments (a leaf's session_id is its bead); ``end(answer, claim)`` closes it and gives the message of
+a further turn, '' for none. ``summary(claim)`` is the claim's, with the first answer, the candidate, before any later.
+
+Everything said is appended to ``transcript.jsonl`` in the output folder, a durable line each, before anything is done
+about it: whoever dies, it is there. Lines have ``at``, ``turn`` and ``kind``: ``user`` (``content``; a message of ours, of a
+gate, is no user's: it has ``synthetic`` and no content, which is kept as guidance), ``assistant`` (``content``, ``tool_calls``,
+``usage``), ``tool`` (``name``, ``args``, ``result``, ``status``), ``error``, ``end`` (``answer``). It is bounded in size; secrets are masked.
+
+Errors: MachineError when the transcript cannot be written.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from school.agents.process import Job
+from school.contracts import Claim, TurnEnd, bounded
+from school.system import clock, files
+
+TRANSCRIPT: Final = "transcript.jsonl"
+TURNS_MAX: Final = 8
+SUMMARY_BYTES_MAX: Final = 16 * 1024
+CONTENT_BYTES_MAX: Final = 512 * 1024
+HISTORY_MAX: Final = 200
+HISTORY_BYTES_MAX: Final = 16 * 1024
+_COUNTS: Final = ("requests", "input_tokens", "output_tokens")
+
+
+class Turns:
+    """The turns so far."""
+
+    def __init__(self, job: Job, *, platform: str, model: str, can_run_commands: bool) -> None:
+        self.job = job
+        self.platform = platform
+        self.model = model
+        self.can_run_commands = can_run_commands
+        self.turn = 0
+        self.answers: list[str] = []
+        self.said: list[str] = []
+        self.errors: list[str] = []
+        self.tool_calls = 0
+        self.usage: dict[str, Any] = {}
+        self._history: list[dict[str, Any]] = []
+        self._message = ""
+        self._room = job.limits.output_bytes
+        self._calls = 0
+
+    @property
+    def turn_id(self) -> str:
+        return f"{self.job.bead}-turn-{self.turn}"
+
+    def request_id(self, number: int) -> str:
+        """How the *number*-th request of this run is called in events."""
+        return f"{self.job.bead}-request-{number}"
+
+    def _ids(self) -> dict[str, Any]:
+        return {"session_id": self.job.bead, "task_id": self.job.bead, "turn_id": self.turn_id}
+
+    def _about(self) -> dict[str, Any]:
+        return {**self._ids(), "model": self.model, "platform": self.platform}
+
+    # --- a turn -----------------------------------------------------------------------------------------
+
+    def begin(self, message: str, *, synthetic: bool = False) -> str:
+        """A turn begins with *message*; what advisers want said below it."""
+        self.turn += 1
+        self._message = message
+        if synthetic:
+            self._keep("user", synthetic=True)
+        else:
+            self._keep("user", content=message)
+        context = self.job.hooks.context(
+            **self._about(),
+            user_message=message,
+            conversation_history=list(self._history),
+            is_first_turn=self.turn == 1,
+            sender_id="",
+        )
+        self._remember("user", message)
+        return context
+
+    def end(self, answer: str, claim: Claim) -> str:
+        """The turn ended with *answer*; the message of a further one, '' for none."""
+        self.answers.append(answer)
+        self.said.append(claim.summary or answer)
+        self._keep("end", answer=answer)
+        if answer:
+            self.job.hooks.fire(
+                "post_llm_call",
+                **self._about(),
+                user_message=self._message,
+                assistant_response=answer,
+                conversation_history=list(self._history),
+            )
+        self.job.hooks.fire("on_session_end", **self._about(), completed=True, interrupted=False)
+        if self.turn >= TURNS_MAX:
+            return ""
+        return self.job.gate(TurnEnd(self.turn, answer, claim, self.can_run_commands))
+
+    def broke_off(self, why: str) -> None:
+        """The turn came to no end."""
+        self._keep("error", detail=why)
+        self.job.hooks.fire("on_session_end", **self._about(), completed=False, interrupted=True)
+
+    # --- within it --------------------------------------------------------------------------------------
+
+    def assistant(self, content: str, tool_calls: list[dict[str, Any]], usage: dict[str, Any]) -> None:
+        """The model said *content* and asks for *tool_calls*."""
+        self.add_usage(usage)
+        self._keep("assistant", content=content, tool_calls=tool_calls, usage=usage)
+        self._remember("assistant", content)
+
+    def tool(
+        self,
+        name: str,
+        args: dict[str, Any],
+        result: dict[str, Any],
+        *,
+        call_id: str = "",
+        request_id: str = "",
+        duration_ms: int = 0,
+        told: bool = True,
+    ) -> str:
+        """A tool call ended with *result*; the result as the agent is to see it. Untold ones are only kept."""
+        text = json.dumps(result, ensure_ascii=False)
+        error = str(result.get("error") or "")
+        status = "error" if error else "ok"
+        self._calls += 1
+        self.tool_calls += 1
+        self._keep("tool", name=name, args=args, result=text, status=status, duration_ms=duration_ms)
+        if not told:
+            return text
+        event = {
+            **self._ids(),
+            "tool_name": name,
+            "args": args,
+            "tool_call_id": call_id or f"{self.job.bead}-call-{self._calls}",
+            "api_request_id": request_id,
+            "duration_ms": duration_ms,
+            "status": status,
+            "error_type": "tool_error" if error else None,
+            "error_message": error or None,
+        }
+        self.job.hooks.fire("post_tool_call", **event, result=text)
+        seen = self.job.hooks.tool_result(text, **event)
+        self._remember("tool", seen)
+        return seen
+
+    def request(self, number: int, **event: Any) -> None:  # noqa: ANN401 - Hermes' arguments
+        """The model's endpoint answered."""
+        self.job.hooks.fire(
+            "post_api_request", **self._about(), api_request_id=self.request_id(number), **event
+        )
+
+    def request_failed(self, number: int, *, detail: str, **event: Any) -> None:  # noqa: ANN401
+        """One try of a request failed."""
+        self.errors.append(detail)
+        self._keep("error", detail=detail, **event)
+        self.job.hooks.fire(
+            "api_request_error",
+            **self._about(),
+            api_request_id=self.request_id(number),
+            error={"type": event.get("error_type", ""), "message": detail},
+            request=None,
+            **event,
+        )
+
+    # --- what is kept -----------------------------------------------------------------------------------
+
+    def add_usage(self, usage: dict[str, Any]) -> None:
+        """Add up what was used; a cost that is unknown once stays unknown."""
+        for name in _COUNTS:
+            self.usage[name] = int(self.usage.get(name) or 0) + int(usage.get(name) or 0)
+        cost, so_far = usage.get("cost_usd"), self.usage.get("cost_usd", 0.0)
+        self.usage["cost_usd"] = None if cost is None or so_far is None else round(so_far + cost, 9)
+
+    def summary(self, claim: Claim) -> str:
+        """What the agent says of its work: the first answer, and below it what later turns say besides."""
+        first = next((text for text in self.said if text), claim.summary)
+        later = dict.fromkeys(text for text in [*self.said, claim.summary] if text and text != first)
+        return bounded(
+            "\n\n".join([first, *(f"At a later turn: {text}" for text in later)]), SUMMARY_BYTES_MAX
+        )
+
+    def _remember(self, role: str, content: str) -> None:
+        self._history.append({"role": role, "content": bounded(content, HISTORY_BYTES_MAX)})
+        del self._history[:-HISTORY_MAX]
+
+    def _keep(self, kind: str, **said: Any) -> None:  # noqa: ANN401 - JSON
+        line = {"at": clock.now(), "turn": self.turn, "kind": kind, **_bounded(said)}
+        size = len(json.dumps(line))
+        if self._room <= 0:
+            return
+        self._room -= size
+        if self._room <= 0:
+            line = {
+                "at": line["at"],
+                "turn": self.turn,
+                "kind": "error",
+                "detail": "the transcript ends here: it is full",
+            }
+        files.append_json_line(self.job.output_dir / TRANSCRIPT, line)
+
+
+def _bounded(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """*value* with every text in it within bounds."""
+    if isinstance(value, str):
+        return bounded(value, CONTENT_BYTES_MAX)
+    if isinstance(value, dict):
+        return {str(key): _bounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_bounded(item) for item in value]
+    return value
