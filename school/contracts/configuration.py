@@ -76,6 +76,16 @@ class DeliveryConfig(Strict):
     prefix: str = "school/"
 
 
+class GovernorConfig(Strict):
+    """What is not given is left to ``escalation-governor.json`` and the defaults."""
+
+    consecutive_error_threshold: int | None = Field(default=None, ge=1)
+    repeat_call_threshold: int | None = Field(default=None, ge=1)
+    api_error_threshold: int | None = Field(default=None, ge=1)
+    no_progress_api_calls: int | None = Field(default=None, ge=1)
+    max_packet_actions: int | None = Field(default=None, ge=1, le=100)
+
+
 class ProjectConfig(Strict):
     """``school.toml`` of the base commit over ``HERMES_HOME/school.toml`` over these defaults."""
 
@@ -87,5 +97,5 @@ class ProjectConfig(Strict):
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)
-    governor: dict[str, Any] = Field(default_factory=dict)
+    governor: GovernorConfig = Field(default_factory=GovernorConfig)
     coach: dict[str, Any] = Field(default_factory=dict)
