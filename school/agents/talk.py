@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, SupportsIndex
@@ -53,9 +54,9 @@ class Wire:
     """Our ends of the agent's standard streams. Its coroutines belong to the thread's event loop."""
 
     def __init__(self, reader_fd: int, writer_fd: int) -> None:
-        self.over = False
         self.error: BaseException | None = None
         self._fds = [reader_fd, writer_fd]
+        self._over_at = float("inf")
         self._busy = 0
         self._asked = 0
         self._reader: _Heard | None = None
@@ -68,6 +69,10 @@ class Wire:
         total = self._reader.total if self._reader is not None else 0
         since, self._asked = total != self._asked, total
         return since or self._busy > 0
+
+    def over(self) -> bool:
+        """Whether all is said and the agent has had its time to go by itself."""
+        return time.monotonic() >= self._over_at
 
     # --- for the one who speaks ---
 
@@ -113,7 +118,8 @@ class Wire:
         except BaseException as error:  # noqa: BLE001 - raised by whoever waits for this thread
             self.error = error
         finally:
-            self.over = True
+            # Its output may end a little before its process does, whose exit status is worth waiting for.
+            self._over_at = min(self._over_at, time.monotonic() + LINGER_S)
             for fd in self._fds:
                 os.close(fd)
 
@@ -142,7 +148,7 @@ class Wire:
             async with asyncio.timeout(LINGER_S):
                 await _to_the_end(reader)
                 return
-        self.over = True
+        self._over_at = time.monotonic()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(JOIN_S):
                 await _to_the_end(reader)
@@ -164,7 +170,7 @@ def converse(
     thread = threading.Thread(target=wire.serve, args=(speak,), name="talk", daemon=True)
     thread.start()
     try:
-        watched = replace(job, cancelled=lambda: job.cancelled() or wire.over)
+        watched = replace(job, cancelled=lambda: job.cancelled() or wire.over())
         outcome = watched.run(argv, stdin=b"", timeout_s=timeout_s, streams=streams)
     finally:
         streams.close()

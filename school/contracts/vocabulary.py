@@ -36,6 +36,8 @@ UNCHARGED_REASONS: Final = frozenset(
     {"interrupted", "conductor_died", "leaf_died", "disk_full", "machine", "repository_changed"}
     # Of the agent's model: its quota is used up, its endpoint does not answer, nobody is logged in there.
     | {"quota", "unavailable", "login"}
+    # The user's own: what was to be spent at most is spent.
+    | {"budget"}
 )
 
 

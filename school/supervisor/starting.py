@@ -131,6 +131,8 @@ class Starter:
             self.halt(f"[limits] tokens = {limits.tokens} are used up ({self.tokens})")
         if limits.cost_usd is not None and self.cost_usd >= limits.cost_usd:
             self.halt(f"[limits] cost_usd = {limits.cost_usd:g} is used up ({self.cost_usd:.2f})")
+        if bag.get("reason") == "budget":
+            self.halt(str(bag.get("summary") or "a budget is used up").partition("; ")[0])
         if bag.get("reason") == "quota":
             self.pause(str(bag.get("retry_at") or ""))
 

@@ -54,9 +54,10 @@ _TRANSIENT: Final = frozenset({408, 409, 425})
 class CallFailed(Exception):  # noqa: N818 - it is not an error of ours but how a call ended
     """Why there is no answer, in our words."""
 
-    def __init__(self, reason: str, detail: str, *, retry_at: str = "") -> None:
+    def __init__(self, reason: str, detail: str, *, retry_at: str = "", error_type: str = "") -> None:
         super().__init__(detail)
         self.reason = reason
+        self.error_type = error_type
         self.detail = detail
         self.retry_at = retry_at
 
@@ -238,7 +239,9 @@ def _given_up(failure: Failure) -> CallFailed:
         retry_at = moment.isoformat(timespec="seconds")
     again = f" (tried {failure.tried} times)" if failure.tried > 1 else ""
     until = f"; it takes calls again at {retry_at}" if retry_at else ""
-    return CallFailed(failure.reason, f"{failure.detail}{again}{until}", retry_at=retry_at)
+    return CallFailed(
+        failure.reason, f"{failure.detail}{again}{until}", retry_at=retry_at, error_type=failure.error_type
+    )
 
 
 def _cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:

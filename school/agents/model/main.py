@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
     from pydantic_ai.tools import ToolDefinition
 
-    from school.agents.model.endpoint import Endpoint, Failure
+    from school.agents.model.endpoint import CallFailed, Endpoint, Failure
 
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 BEAT_S: Final = 15.0
@@ -141,7 +141,7 @@ class Loop:
                 answer = await self.turn(endpoint, str(order["message"]))
                 self.leaf.say({"say": "turn_end", "answer": answer})
         except CallFailed as failed:
-            self._failed(failed.reason, failed.detail, failed.retry_at)
+            self._failed(_reason(failed), failed.detail, failed.retry_at)
         except Stopped as stopped:
             self._failed(stopped.reason, stopped.detail, stopped.retry_at)
         finally:
@@ -209,6 +209,7 @@ class Loop:
         if reason:
             raise Stopped(reason, why)
         self.number += 1
+        self.leaf.say({"say": "asking", "number": self.number})
         started_at, begun = clock.now(), time.monotonic()
         response = await endpoint.request(
             self.messages,
@@ -282,6 +283,17 @@ class Loop:
             }
         )
         return _valid(str((await self.leaf.order("result"))["result"]))
+
+
+def _reason(failed: CallFailed) -> str:
+    """What a call that failed means for the run: only what the model itself refuses is a refusal."""
+    if failed.error_type == "ModelAuthenticationError":
+        return "login"
+    if failed.reason == "timeout" or (
+        failed.reason == "refused" and failed.error_type != "ContentFilterError"
+    ):
+        return "unavailable"
+    return failed.reason
 
 
 def _valid(text: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,9 +32,10 @@ PLATFORM: Final = "school"
 PROGRAM: Final = Path(__file__).with_name("main.py")
 FIRST_WAIT_S: Final = 1.0
 # What the loop reports and what that means for the bead; anything else that it says is no reason.
-REASONS: Final = frozenset(
-    {"quota", "unavailable", "login", "refused", "limit", "budget", "timeout", "not_installed"}
-)
+REASONS: Final = frozenset({"quota", "unavailable", "login", "refused", "limit", "budget", "not_installed"})
+_WAITED_IN_VAIN: Final = ("timeout", "stalled", "startup")
+# A run that ends while its endpoint has kept it waiting this long, or half its time, failed for want of an answer.
+KEPT_WAITING_S: Final = 60.0
 SYSTEM: Final = """\
 You work in a git worktree through tools; paths are relative to its root. Look before you change anything, run the \
 project's own checks where you can, and call `finish` once when you are done: it writes the result file for you. \
@@ -65,6 +67,7 @@ class _Lead:
         self.timeout_s = job.spec.timeout_s or job.limits.agent_timeout_s
         self.turns = Turns(job, platform=PLATFORM, model=job.spec.model, can_run_commands=not read_only)
         self.ended = False
+        self.asking_since: float | None = None
         self.failed: dict[str, Any] = {}
 
     async def speak(self, talk: Wire) -> None:
@@ -128,6 +131,9 @@ class _Lead:
     def _hear(self, kind: object, said: dict[str, Any]) -> dict[str, Any] | None:
         """Take one message of the loop; what it waits for."""
         number = int(said.get("number") or 0)
+        self.asking_since = (
+            time.monotonic() if kind == "asking" else self.asking_since if kind == "beat" else None
+        )
         if kind == "assistant":
             self.turns.assistant(str(said["content"]), said["tool_calls"], said["usage"])
             self.turns.request(number, **said["request"])
@@ -155,14 +161,24 @@ class _Lead:
         reason = str(self.failed.get("reason") or "")
         if outcome.reason in ("", "exit", "killed", "interrupted"):
             self._explain(outcome, reason if reason in REASONS else "")
-        elif turns.errors:
-            outcome.detail = f"{outcome.detail}; its last error: {turns.errors[-1]}"
+        else:
+            self._blame(outcome)
         outcome.usage = {**outcome.usage, **turns.usage, "turns": turns.turn, "tool_calls": turns.tool_calls}
         answers = "\n\n".join(answer for answer in turns.answers if answer)
         outcome.output = bounded(answers or outcome.output)
         if summary := turns.summary(outcome.claim):
             outcome.claim = outcome.claim.model_copy(update={"summary": summary})
         return outcome
+
+    def _blame(self, outcome: AgentOutcome) -> None:
+        """Say what a run that was ended from outside was waiting for, and whose fault that is."""
+        since = self.asking_since
+        kept_s = 0.0 if since is None else time.monotonic() - since
+        if outcome.reason in _WAITED_IN_VAIN and kept_s >= min(KEPT_WAITING_S, self.timeout_s / 2):
+            outcome.reason = "unavailable"
+            outcome.detail += f"; its model's endpoint had not answered for {kept_s:.0f} s"
+        if self.turns.errors:
+            outcome.detail += f"; its last error: {self.turns.errors[-1]}"
 
     def _explain(self, outcome: AgentOutcome, reason: str) -> None:
         if reason:
@@ -175,5 +191,5 @@ class _Lead:
         elif not outcome.reason:
             outcome.reason = "exit"
             outcome.detail = f"{self.job.spec.name} ended in the middle of a turn"
-        elif self.turns.errors:
-            outcome.detail = f"{outcome.detail}; its last error: {self.turns.errors[-1]}"
+        else:
+            self._blame(outcome)

@@ -10,6 +10,7 @@ The leaf says (key ``do``):
 
 The loop says (key ``say``):
 
+- ``asking``: request ``number`` goes out.
 - ``assistant``: the model's answer to one request: ``content``, ``tool_calls`` ([{id, name, args}]), ``usage``, and ``request``,
   what Hermes' post_api_request is told besides; ``number`` counts requests. Nothing of it has been done yet.
 - ``failure``: one try of request ``number`` failed: ``detail``, ``status_code``, ``retry_count``, ``max_retries``, ``retryable``,
@@ -18,7 +19,7 @@ The loop says (key ``say``):
   hooks hear of it). The loop waits for ``result``.
 - ``beat``: still waiting for its endpoint or a tool, each of which has its own time limit.
 - ``turn_end``: ``answer``. The loop waits for ``turn`` or ``end``.
-- ``failed``: ``reason`` (``quota``, ``unavailable``, ``login``, ``refused``, ``limit``, ``budget``, ``timeout``,
+- ``failed``: ``reason`` (``quota``, ``unavailable``, ``login``, ``refused``, ``limit``, ``budget``,
   ``not_installed``), ``detail``, ``retry_at``. The loop exits.
 
 The end of its input ends the loop at once, whatever it is doing; the end of its output tells the leaf that it is gone.

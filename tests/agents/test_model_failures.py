@@ -1,0 +1,299 @@
+"""The built-in loop when things go wrong: each ends in bounded time, with the true reason, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from school.agents.model.budget import Budget
+from school.contracts import UNCHARGED_REASONS, AgentSpec
+from school.settings import Settings
+from tests.agents.driving import Drive
+from tests.endpoint import (
+    CUT,
+    EMPTY,
+    HANG,
+    INVALID_UTF8,
+    MALFORMED,
+    FakeEndpoint,
+    Request,
+    call,
+    limited,
+    say,
+    status,
+)
+
+
+@pytest.fixture
+def drive(repo: Path, school: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Drive:
+    monkeypatch.setenv("LOOP_KEY", "sk-loop-0123456789")
+    monkeypatch.setattr("school.agents.model.run.FIRST_WAIT_S", 0.01)
+    return Drive(repo, school, tmp_path)
+
+
+def spec(fake: FakeEndpoint, model: str = "openai:gpt-4o", **fields: Any) -> AgentSpec:
+    given = {"base_url": fake.base_url, "api_key_env": "LOOP_KEY", "prompt": "none", **fields}
+    return AgentSpec(name="loop", kind="model", model=model, **given)
+
+
+WRITE = call("write", path="notes.txt", content="hello\n")
+FINISH = call("finish", status="done", summary="Wrote it.")
+
+
+@pytest.mark.parametrize(
+    ("turn", "reason", "requests"),
+    [
+        (status(500), "unavailable", 5),
+        (status(503), "unavailable", 5),
+        (status(401), "login", 2),
+        (status(404), "unavailable", 2),
+        (status(400), "unavailable", 2),
+        (status(429), "quota", 5),
+        (limited(3600), "quota", 2),
+        (MALFORMED, "unavailable", 5),
+        (EMPTY, "unavailable", 5),
+        (CUT, "unavailable", 5),
+        (INVALID_UTF8, "unavailable", 5),
+        (say("", finish="content_filter"), "refused", 2),
+    ],
+)
+def test_what_the_endpoint_does_is_the_reason(drive: Drive, turn: Any, reason: str, requests: int) -> None:
+    with FakeEndpoint([WRITE, turn]) as fake:
+        outcome = drive.run(spec(fake))
+    assert (outcome.reason, len(fake.requests)) == (reason, requests)
+    assert (drive.repo / "notes.txt").read_text() == "hello\n"
+    assert outcome.detail.startswith("loop: ")
+    assert outcome.usage["requests"] == (2 if reason == "refused" else 1)
+    assert (reason in UNCHARGED_REASONS) == (reason != "refused")
+    assert drive.turns == []
+    (ended,) = drive.events("on_session_end")
+    assert (ended["completed"], ended["interrupted"]) == (False, True)
+
+
+def test_a_far_reset_is_in_the_claim(drive: Drive) -> None:
+    before = datetime.now(UTC).timestamp()
+    with FakeEndpoint([limited(3600)]) as fake:
+        outcome = drive.run(spec(fake))
+    assert outcome.reason == "quota"
+    assert before + 3590 < datetime.fromisoformat(outcome.claim.retry_at).timestamp() < before + 3700
+
+
+def test_each_retry_is_told_with_the_same_request(drive: Drive) -> None:
+    with FakeEndpoint([status(500), status(429, retry_after="0"), FINISH]) as fake:
+        outcome = drive.run(spec(fake))
+    assert outcome.reason == ""
+    first, second = drive.events("api_request_error")
+    assert (first["status_code"], first["retry_count"], first["max_retries"], first["retryable"]) == (
+        500,
+        0,
+        3,
+        True,
+    )
+    assert (second["status_code"], second["retry_count"], second["reason"]) == (429, 1, "quota")
+    assert first["api_request_id"] == second["api_request_id"]
+    assert first["error"]["type"] == "ModelServerError"
+    assert drive.events("post_api_request")[0]["api_request_id"] == first["api_request_id"]
+
+
+def test_an_endpoint_that_is_down(drive: Drive) -> None:
+    nobody = AgentSpec(
+        name="loop", kind="model", model="local", base_url="http://127.0.0.1:9/v1", prompt="none"
+    )
+    outcome = drive.run(nobody)
+    assert outcome.reason == "unavailable"
+    assert "tried 4 times" in outcome.detail
+
+
+def test_a_hanging_endpoint_is_not_the_students_fault(drive: Drive) -> None:
+    begun = time.monotonic()
+    with FakeEndpoint([WRITE, HANG]) as fake:
+        outcome = drive.run(spec(fake, timeout_s=6.0))
+    assert time.monotonic() - begun < 20
+    assert outcome.reason in ("unavailable", "timeout")
+    assert "did not answer" in outcome.detail or "not ended after 6 s" in outcome.detail
+    assert (drive.repo / "notes.txt").exists()
+
+
+def test_an_answer_of_nothing_is_asked_for_again_and_then_no_work_of_the_student(drive: Drive) -> None:
+    with FakeEndpoint([say("")]) as fake:
+        outcome = drive.run(spec(fake))
+    assert (outcome.reason, len(fake.requests)) == ("unavailable", 3)
+    assert "said nothing, 3 times" in outcome.detail
+
+
+def test_an_end_with_nothing_done_is_an_end(drive: Drive) -> None:
+    with FakeEndpoint([say("All done.")]) as fake:
+        outcome = drive.run(spec(fake))
+    assert (outcome.reason, outcome.claim.status, outcome.claim.summary) == ("", "done", "All done.")
+    assert not outcome.claimed
+
+
+def test_a_budget_of_tokens_stops_before_the_call_that_would_go_beyond(drive: Drive) -> None:
+    drive.limits = {"tokens": 5000}
+    with FakeEndpoint([call("shell", command="true")]) as fake:
+        fake.script = [call("shell", command="true"), *[_big(2000)] * 9]
+        outcome = drive.run(spec(fake))
+    assert outcome.reason == "budget"
+    assert "tokens = 5000 are used up" in outcome.detail
+    assert len(fake.requests) == 3
+    assert [request["max_completion_tokens"] <= 5000 for request in fake.requests] == [True] * 3
+
+
+def _big(tokens: int) -> Any:
+    import dataclasses
+
+    return dataclasses.replace(call("shell", command="true"), input_tokens=tokens, output_tokens=10)
+
+
+def test_a_budget_of_one_cent_stops_at_one_cent(drive: Drive) -> None:
+    drive.limits = {"cost_usd": 0.01}
+    with FakeEndpoint([_big(2000)]) as fake:  # gpt-4o: 0.005 for 2,000 tokens of input
+        outcome = drive.run(spec(fake))
+    assert (outcome.reason, len(fake.requests)) == ("budget", 2)
+    assert "cost_usd = 0.01 is used up (0.0102)" in outcome.detail
+    assert outcome.usage["cost_usd"] == 0.0102
+
+
+def test_a_cost_limit_that_cannot_be_kept_is_refused_before_anything_is_spent(drive: Drive) -> None:
+    drive.limits = {"cost_usd": 1.0}
+    with FakeEndpoint([FINISH]) as fake:
+        outcome = drive.run(spec(fake, model="local"))
+        assert (outcome.reason, fake.requests) == ("budget", [])
+        drive.limits = {"cost_usd": 1.0, "tokens": 100_000}
+        assert drive.run(spec(fake, model="local")).reason == ""
+    assert "the price of local is not known" in outcome.detail
+
+
+@pytest.mark.parametrize(
+    ("used", "tokens", "growth", "refused", "room"),
+    [
+        ((0, 0), None, 10**9, False, 16_000),
+        ((0, 0), 1000, 400, False, 900),
+        ((0, 0), 1000, 4000, True, 16),
+        ((300, 100), 1000, 0, False, 200),
+        ((490, 10), 1000, 0, True, 16),
+    ],
+)
+def test_the_next_call_is_reckoned_from_the_last(
+    used: tuple[int, int], tokens: int | None, growth: int, refused: bool, room: int
+) -> None:
+    budget = Budget(tokens=tokens)
+    if any(used):
+        budget.add({"input_tokens": used[0], "output_tokens": used[1]})
+    assert bool(budget.refusal(growth)[0]) is refused
+    assert budget.output_tokens(growth) == room
+
+
+def test_requests_are_bounded() -> None:
+    budget = Budget(requests=2)
+    budget.add({})
+    assert budget.refusal(0) == ("", "")
+    budget.add({})
+    assert budget.refusal(0)[0] == "limit"
+
+
+def test_a_killed_loop_loses_nothing(drive: Drive) -> None:
+    def script(request: Request) -> Any:
+        if len(fake.requests) == 1:
+            return WRITE
+        loop = _loop_of(drive)
+        os.kill(loop.pid, signal.SIGKILL)
+        return HANG
+
+    fake = FakeEndpoint(script)
+    with fake:
+        outcome = drive.run(spec(fake))
+    assert (outcome.reason, outcome.exit_code) == ("killed", 137)
+    assert (drive.repo / "notes.txt").read_text() == "hello\n"
+    assert outcome.usage["input_tokens"] == 11
+    assert [line["kind"] for line in drive.transcript()] == ["user", "assistant", "tool"]
+
+
+def _loop_of(drive: Drive) -> psutil.Process:
+    found = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if process.cmdline()[-1:]
+        and process.cmdline()[-1].endswith("model/main.py")
+        and "warden" not in process.cmdline()[3]
+    ]
+    return found[0]
+
+
+def test_what_a_command_leaves_behind_is_ended_with_it(drive: Drive, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    command = f"(setsid sleep 300 & echo $! >> {pids}); sleep 300 & echo $! >> {pids}; echo started"
+    with FakeEndpoint([call("shell", command=command), FINISH]) as fake:
+        begun = time.monotonic()
+        outcome = drive.run(spec(fake))
+    assert time.monotonic() - begun < 20
+    assert outcome.reason == ""
+    assert all(not psutil.pid_exists(int(pid)) for pid in pids.read_text().split())
+
+
+def test_a_command_has_a_time_limit_and_its_output_a_bound(drive: Drive) -> None:
+    flood = "head -c 100000000 /dev/zero | tr '\\0' x"
+    with FakeEndpoint(
+        [call("shell", command="echo hi; sleep 60", timeout_s=0.3), call("shell", command=flood), FINISH]
+    ) as fake:
+        drive.run(spec(fake))
+    slow, long = [json.loads(event["result"]) for event in drive.events("post_tool_call")]
+    assert slow["exit_code"] == 124
+    assert slow["output"].startswith("hi\n")
+    assert long["exit_code"] == 0
+    assert len(long["output"]) < 40_000
+
+
+def test_output_that_is_no_text_reaches_everybody_as_text(drive: Drive) -> None:
+    with FakeEndpoint(
+        [call("shell", command=r"printf '\xff\xfe\xed\xa0\x80'"), say("so \ud800 it is")]
+    ) as fake:
+        outcome = drive.run(spec(fake))
+    (ran,) = drive.events("post_tool_call")
+    assert json.loads(ran["result"])["output"] == "\\xff\\xfe\\xed\\xa0\\x80"
+    assert outcome.claim.summary == "so \\ud800 it is"
+    (drive.output / "transcript.jsonl").read_bytes().decode("utf-8")
+
+
+def test_a_cancelled_run_ends_at_once_and_keeps_what_is_there(drive: Drive) -> None:
+    asked = threading.Event()
+
+    def script(_request: Request) -> Any:
+        if len(fake.requests) == 1:
+            return WRITE
+        asked.set()
+        return HANG
+
+    drive.cancelled = asked.is_set
+    fake = FakeEndpoint(script)
+    with fake:
+        begun = time.monotonic()
+        outcome = drive.run(spec(fake))
+    assert time.monotonic() - begun < 20
+    assert outcome.reason == "interrupted"
+    assert (drive.repo / "notes.txt").exists()
+
+
+@pytest.mark.parametrize("path", ["../outside.txt", "/etc/hosts", "link/x", ".git/config", "fifo"])
+def test_files_are_written_inside_the_tree_only(drive: Drive, tmp_path: Path, path: str) -> None:
+    (drive.repo / "link").symlink_to(tmp_path)
+    os.mkfifo(drive.repo / "fifo")
+    with FakeEndpoint([call("write", path=path, content="x"), FINISH]) as fake:
+        drive.run(spec(fake))
+    (wrote,) = drive.events("post_tool_call")
+    assert json.loads(wrote["result"])["error"]
+    assert not (tmp_path / "outside.txt").exists()
+    assert not (tmp_path / "x").exists()
+
+
+Script = Callable[[Request], Any]
