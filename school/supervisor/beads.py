@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import bookbag
 from school.agents.chores import CHORES
+from school.confinement import available
 from school.contracts import UNCHARGED_REASONS, Advice, AgentSpec, Limits, SandboxTerms, Terms, dump
 from school.supervisor.plan import Plan
 from school.tasks import Task
@@ -50,7 +51,7 @@ def compose(plan: Plan, task: Task, attempt: Attempt, run: str) -> dict[str, Any
         "base_commit": attempt.base_commit,
         "acceptance": [dump(criterion) for criterion in task.criteria],
         "agent": dump(attempt.agent),
-        "confinement": "none",
+        "confinement": available(SandboxTerms(**plan.config.sandbox.model_dump())),
         "terms": dump(terms(plan, task)),
         "limits": dump(limits(plan)),
         "advice": dump(advice(plan)),
@@ -79,7 +80,7 @@ def repository_terms(plan: Plan) -> Terms:
     return Terms(
         verify=plan.verify,
         verify_timeout_s=config.verify.timeout_s,
-        setup=config.setup.commands,
+        setup=plan.setup,
         setup_timeout_s=config.setup.timeout_s,
         copy_files=config.setup.copy_files,
         submodules=config.setup.submodules,

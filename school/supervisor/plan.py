@@ -15,16 +15,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from school import confinement
 from school.agents import chores, registry
 from school.config import FILE_NAME, is_left_out, load_config, refuse_impossible_limits
-from school.contracts import AgentSpec, ProjectConfig
+from school.contracts import AgentSpec, ProjectConfig, SandboxTerms
 from school.errors import ConfigError, MachineError, TaskFileError
 from school.settings import Settings
 from school.supervisor.request import Request
 from school.supervisor.reviewers import Reviewers, reviewer_terms, same_models
 from school.system.git import Git
 from school.tasks import Task, TaskFile, load_tasks, refuse_unjudgeable, single_task
-from school.verification.facts import GitTree, facts
+from school.verification.due import due
+from school.verification.trees import GitTree
 from school.worktrees import Repository, branch_name_problem, inspect_repository, resolve_base
 
 TASKS_FILE: Final = "school-tasks.yaml"
@@ -33,8 +35,9 @@ CONFIG_BYTES_MAX: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run that may begin. ``agents`` are each task's candidates, ``verify`` the repository's own checks.
+    """A run that may begin. ``agents`` are each task's candidates.
 
+    ``verify`` are the repository's own checks, ``setup`` is what they need first: both are of the base commit.
     ``reviewers`` are the models that judge beside the teachers' checks; ``remarks`` is what a person should know first.
     """
 
@@ -45,6 +48,7 @@ class Plan:
     config: ProjectConfig
     tasks: TaskFile
     verify: list[list[str]]
+    setup: list[list[str]]
     agents: Mapping[str, list[AgentSpec]]
     reviewers: Reviewers
     remarks: Sequence[str] = ()
@@ -73,12 +77,12 @@ def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> P
     refuse_impossible_limits(config, settings)
     refuse_missing_sandbox(config)
     tasks = read_tasks(request, repository, config)
-    verify = config.verify.commands or [list(c) for c in facts(GitTree(git, base)).verify_commands]
+    checks = due(GitTree(git, base), config)
     reviewers = reviewer_terms(config)
-    refuse_unjudgeable(tasks, verifies=bool(verify), model_reviews="coo" in reviewers)
+    refuse_unjudgeable(tasks, verifies=bool(checks.verify), model_reviews="coo" in reviewers)
     refuse_branches(tasks, repository, config.delivery.prefix)
     agents = {task.id: candidates(task, config, request, tasks) for task in tasks}
-    remarks = same_models(reviewers, agents)
+    remarks = [*checks.problems, *same_models(reviewers, agents)]
     refuse_missing_agents(agents, reviewers)
     return Plan(
         request,
@@ -87,7 +91,8 @@ def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> P
         base,
         config,
         tasks,
-        verify,
+        checks.verify,
+        checks.setup,
         agents,
         reviewers,
         remarks,
@@ -153,11 +158,10 @@ def _text(raw: bytes, name: str) -> str:
 
 
 def refuse_missing_sandbox(config: ProjectConfig) -> None:
-    if config.sandbox.mode == "require":
-        raise MachineError(
-            "confinement is required (--sandbox require), and is not available in this version; "
-            "--sandbox off runs agents unconfined"
-        )
+    """What ``[sandbox]`` asks for must be had here, and name places."""
+    sandbox = SandboxTerms(**config.sandbox.model_dump())
+    confinement.refuse_relative(sandbox)
+    confinement.available(sandbox)
 
 
 # --- tasks --------------------------------------------------------------------------------------------------
