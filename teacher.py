@@ -18,6 +18,7 @@ Settings are the process' own (``school.settings.current()``); those handed in a
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -32,7 +33,16 @@ import click
 import bookbag
 from school import masking
 from school import settings as school_settings
-from school.contracts import TEACHER_ROLES, Check, Review, TeacherRole
+from school.contracts import (
+    LENSES,
+    TEACHER_ROLES,
+    AgentSpec,
+    Asks,
+    Check,
+    CheckContext,
+    Review,
+    TeacherRole,
+)
 from school.errors import (
     ConfigError,
     HeldError,
@@ -67,8 +77,8 @@ _log = log.get("teacher")
 _ORDER: Final = {"verification": 1, "wrong_tree": 2, "tampering": 3, "acceptance": 4}
 
 
-def checks_for(role: TeacherRole) -> list[Check]:
-    """The deterministic checks of *role*, in the order in which they are run."""
+def checks_for(role: TeacherRole, settings: Settings | None = None) -> list[Check]:
+    """The checks of *role*, in the order in which they are run: the deterministic ones, then a model's lenses."""
     from school.review import checks as review
     from school.verification import checks as verification
     from school.verification.bench import Bench
@@ -77,7 +87,33 @@ def checks_for(role: TeacherRole) -> list[Check]:
 
     checks = review.for_role(role, bench=Bench.of, compare=compare, spoil=spoil)
     checks += verification.for_role(role)
-    return sorted(checks, key=lambda check: _ORDER.get(check.name, 0))
+    ordered = sorted(checks, key=lambda check: _ORDER.get(check.name, 0))
+    return [*ordered, *lenses_for(role, settings or school_settings.current())]
+
+
+def lenses_for(role: TeacherRole, settings: Settings) -> list[Check]:
+    """One check a lens that asks a model, for the beads whose terms name one."""
+    from school.review.reviewer import ModelLens
+    from school.souls import load_soul
+
+    return [
+        ModelLens(
+            role,
+            lens,
+            asks=_asks,
+            soul=lambda: load_soul(f"teacher-{role}", settings=settings).text,
+            timeout_s=settings.review_timeout_s,
+        )
+        for lens in LENSES[role]
+    ]
+
+
+def _asks(spec: AgentSpec, context: CheckContext) -> Asks:
+    """The model or the command that judges."""
+    from school.agents.model.ask import asks
+    from school.review.outsider import outsider
+
+    return outsider(spec, context) if spec.kind == "command" else asks(spec, environ=os.environ)
 
 
 class TeacherWorktree:
@@ -241,7 +277,7 @@ class TeacherWorktree:
 
     def _desk(self) -> Desk:
         if self._checks is None:
-            self._checks = checks_for(self.role)
+            self._checks = checks_for(self.role, self.settings)
         return Desk(
             role=self.role,
             settings=self.settings,

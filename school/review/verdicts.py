@@ -61,7 +61,11 @@ _SPELLINGS: Final[Mapping[str, Severity]] = {
 
 def normalise_severity(text: object) -> Severity:
     """The severity that *text* means in whatever spelling; HIGH for one that nobody knows."""
-    return _SPELLINGS.get(str(text).strip().strip("[]()*:.!").strip().lower(), "HIGH")
+    return _SPELLINGS.get(_spelling(text), "HIGH")
+
+
+def _spelling(text: object) -> str:
+    return str(text).strip().strip("[]()*:.!").strip().lower()
 
 
 def finding_from(raw: Mapping[str, Any], section: str) -> Finding:
@@ -69,7 +73,7 @@ def finding_from(raw: Mapping[str, Any], section: str) -> Finding:
     said = raw.get("severity", "")
     severity = normalise_severity(said)
     description = str(raw.get("description") or raw.get("issue_class") or "no description")
-    if str(said).strip().lower() not in _SPELLINGS:
+    if _spelling(said) not in _SPELLINGS:
         description += f" (severity {said!r} is unknown and counts as HIGH)"
     return Finding(
         section=str(raw.get("section") or section),
@@ -96,7 +100,19 @@ def decide(role: TeacherRole, results: Sequence[CheckResult]) -> Review:
         lenses=lenses,
         criteria=_criteria(results),
         reason="; ".join(reasons)[:REASON_CHARACTERS_MAX],
+        retry_at="" if outcome != "NO_VERDICT" else max((result.retry_at for result in results), default=""),
+        usage=usage_sum([result.usage for result in results if result.usage]),
     )
+
+
+def usage_sum(used: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What several calls used, added up by kind; a number that one of them does not know makes the sum unknown."""
+    total: dict[str, Any] = {}
+    for name in dict.fromkeys(name for usage in used for name in usage):
+        values = [usage.get(name) for usage in used]
+        numbers = [value for value in values if isinstance(value, int | float)]
+        total[name] = sum(numbers) if len(numbers) == len(values) else None
+    return total
 
 
 def overall(outcomes: Iterable[ReviewOutcome]) -> ReviewOutcome:
@@ -123,6 +139,7 @@ def _lens(lens: str, results: Sequence[CheckResult]) -> LensResult:
     return LensResult(
         lens=lens,
         outcome=outcome,
+        by=", ".join(dict.fromkeys(result.by or "checks" for result in results)) or "checks",
         receipts=[receipt for result in results for receipt in result.receipts],
         findings=_capped(findings, lens),
         reason="; ".join(reasons)[:REASON_CHARACTERS_MAX],

@@ -4,8 +4,8 @@ How one criterion is judged is said in ``criterion``.
 
 Without a criterion that judges the change (none has a check, or all were met at base), a chore is run a second
 time and must change nothing; otherwise the repository's own commands are compared with base. ``no_change`` holds
-when the tree is base's and every criterion is met, or the chore's second run changes nothing. What only a human or
-a model can judge ends as ``no_verdict``.
+when the tree is base's and every criterion is met, or the chore's second run changes nothing. What only a reader can
+judge is left to the COO's model where the bag names one, and otherwise ends as ``no_verdict``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from school.review.checks.scope import judging_scripts
 from school.review.checks.seams import Compare, OpenBench, Spoil, detail_of, was_cancelled
 from school.review.checks.standing import Standing
 from school.review.checks.work import Findings, Work, role_of
+from school.review.reviewer import reviewer_of
 
 _TAIL_CHARS: Final = 600
 
@@ -36,6 +37,8 @@ class Acceptance:
         work = Work.of(context)
         result = CheckResult(self.name, self.lens)
         cases = [_case(c) for c in context.bag.get("acceptance") or []]
+        if reviewer_of(context.bag, "coo"):
+            cases = [case for case in cases if case.argv]  # the others are its model's to judge
         checked = [case for case in cases if case.argv]
         judges = judging_scripts(context, work)
         try:
@@ -71,7 +74,8 @@ class Acceptance:
         if chore_argv(context):
             self._chore_again(context, findings, result)
         elif _claims_no_change(context):
-            result.no_verdict = "no_change is claimed, and no criterion with a check bears it out"
+            if not _read_by_a_model(context):
+                result.no_verdict = "no_change is claimed, and no criterion with a check bears it out"
         elif not work.files and role_of(context.bag) not in READ_ONLY_ROLES:
             findings.add(
                 "HIGH",
@@ -81,7 +85,7 @@ class Acceptance:
             )
         elif work.files or not _answers(context):
             self._own_checks(context, result)
-        else:
+        elif not reviewer_of(context.bag, "coo"):
             result.no_verdict = "the answer can only be judged by a reader: no criterion has a check"
 
     def _chore_again(self, context: CheckContext, findings: Findings, result: CheckResult) -> None:
@@ -106,6 +110,8 @@ class Acceptance:
 
     def _own_checks(self, context: CheckContext, result: CheckResult) -> None:
         verify = [list(argv) for argv in (context.bag.get("terms") or {}).get("verify") or []]
+        if not verify and reviewer_of(context.bag, "coo"):
+            return
         if not verify:
             result.no_verdict = (
                 "nothing to judge it by: no criterion has judged the change, and no verify command is known"
@@ -124,6 +130,12 @@ def _case(criterion: Any) -> Case:  # noqa: ANN401 - a record or its JSON
 
 def _claims_no_change(context: CheckContext) -> bool:
     return context.bag.get("claim") == "no_change"
+
+
+def _read_by_a_model(context: CheckContext) -> bool:
+    """Whether a model is asked about a criterion that has no check, and so can bear out that nothing was due."""
+    unchecked = any(not _case(c).argv for c in context.bag.get("acceptance") or [])
+    return unchecked and reviewer_of(context.bag, "coo") is not None
 
 
 def _answers(context: CheckContext) -> bool:
