@@ -27,7 +27,7 @@ from school.scores import lines_about
 from school.settings import Settings
 from school.system import clock, faults, files
 from school.wording import branch_problem, shown
-from school.worktrees import Repository, SchoolClone, branch_name_problem, create_branch, publish
+from school.worktrees import Repository, SchoolClone, branch_name_problem, create_branch, publish_beside
 
 SUFFIX_MAX: Final = 10_000
 INTENT: Final = "intent"
@@ -51,7 +51,7 @@ def deliver(
     if why := refusal(bag, clone, settings):
         raise BookbagInvalidError(f"{bag.get('bead')}: not delivered: {why}")
     commit = str(bag["head_commit"])
-    publish(clone, repository, commit, f"refs/school/{bag['bead']}")
+    publish_beside(clone, repository, commit, f"refs/school/{bag['bead']}")
     planned = [str(line["branch"]) for line in lines if line.get("step") == INTENT]
     branch = _branch_of_ours(repository, planned, commit) or _new_branch(bag, repository, prefix, settings)
     with faults.around("delivery.told"):

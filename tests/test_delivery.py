@@ -88,7 +88,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], bool]:
 
         return acting
 
-    monkeypatch.setattr(delivery, "publish", after(delivery.publish))
+    monkeypatch.setattr(delivery, "publish_beside", after(delivery.publish_beside))
     monkeypatch.setattr(delivery, "create_branch", after(delivery.create_branch))
     monkeypatch.setattr(delivery.files, "append_json_line", after(delivery.files.append_json_line))
     return lambda: done >= step

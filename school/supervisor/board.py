@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import bookbag
 from school.errors import BookbagCorruptedError, BookbagInvalidError
@@ -17,6 +17,8 @@ from school.supervisor.plan import Plan
 from school.supervisor.rounds import Board, TaskState
 from school.supervisor.states import Action
 from school.tasks import Task, TaskLedger
+
+SENTENCE_CHARACTERS_MAX: Final = 1000
 
 Bag = Mapping[str, Any]
 
@@ -27,6 +29,23 @@ def bag_of(bead: str) -> Bag | None:
         return bookbag.read_archived(bead) or bookbag.read_bookbag(bead)
     except (BookbagCorruptedError, BookbagInvalidError):
         return None
+
+
+def why_ended(bag: Bag) -> str:
+    """Why *bag* ended as it did, in one line: what stopped it, or its reason and what was said of it."""
+    findings: list[Mapping[str, Any]] = bag.get("findings") or []
+    stopping = [f for f in findings if f.get("severity") in ("CRITICAL", "HIGH")]
+    if bag.get("outcome") == "rejected" and stopping:
+        first = stopping[0]
+        more = f" (and {len(stopping) - 1} more)" if len(stopping) > 1 else ""
+        return _short(f"{first['issue_class']}: {first['description']}") + more
+    reason, summary = bag.get("reason") or "", bag.get("summary") or ""
+    return _short(": ".join(part for part in (reason, summary) if part))
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SENTENCE_CHARACTERS_MAX else line[: SENTENCE_CHARACTERS_MAX - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)

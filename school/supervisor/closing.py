@@ -32,7 +32,7 @@ from school.settings import Settings
 from school.system import clock, files, log, redaction
 from school.system.git import Git
 from school.tasks import TaskLedger
-from school.worktrees import Repository, SchoolClone, leaf_worktrees, publish, workspace_of
+from school.worktrees import Repository, SchoolClone, leaf_worktrees, publish, publish_beside, workspace_of
 
 PATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 LOG_BYTES_MAX: Final = 1024 * 1024
@@ -77,8 +77,7 @@ class Closing:
             except (BookbagInvalidError, ConfigError) as error:  # it will not go better by itself
                 aside = self._set_aside(bag, NOT_DELIVERED, str(error))
                 return aside is not None and self.park(aside)
-        self._publish(bag)
-        final = self._write(bag, ends)
+        final = self._write(bag, ends | self._publish(bag))
         if final is None:
             return False
         self._enter(final)
@@ -93,8 +92,7 @@ class Closing:
 
     def park(self, bag: Bag) -> bool:
         """BLOCKED stays on the shelf for a human; its worktree goes, its work is published."""
-        self._publish(bag)
-        final = self._write(bag, {"outcome": "blocked"})
+        final = self._write(bag, {"outcome": "blocked"} | self._publish(bag))
         if final is None:
             return False
         self._enter(final)
@@ -172,18 +170,26 @@ class Closing:
         else:
             self.told(f"{final['bead']}: its record names no task of a file; no task is told of its end")
 
-    def _publish(self, bag: Bag) -> None:
-        """Nothing is published of a bead that changed nothing: base is in the repository already."""
+    def _publish(self, bag: Bag) -> dict[str, Any]:
+        """Bring the commit in; what the record then says of it, where it could not have the name that it should.
+
+        Nothing is published of a bead that changed nothing: base is in the repository already.
+        """
         head = bag.get("head_commit")
         if not head or head == bag.get("base_commit"):
-            return
+            return {}
         # A record that lies, or a clone that was taken away: there is nothing to wait for.
         if not self.clone.has(head):
             self.told(
                 f"{bag['bead']}: its commit {head} is not in {self.clone.path}; nothing can be published"
             )
-            return
-        publish(self.clone, self.repository, head, f"refs/school/{bag['bead']}")
+            return {}
+        wanted = f"refs/school/{bag['bead']}"
+        ref = publish_beside(self.clone, self.repository, head, wanted)
+        if ref == wanted:
+            return {}
+        self.told(f"{bag['bead']}: somebody else's {wanted} names another commit and stays; its own is {ref}")
+        return {"published_ref": ref}
 
     def _archive_files(self, bag: Bag) -> dict[str, bytes | Path]:
         """What the archive keeps beside the record: brief, output, diff, what the agent said, the leaf's log."""

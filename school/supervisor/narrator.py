@@ -5,19 +5,16 @@ It reads records and keeps only what it has said already. Nothing is decided her
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
 
 from school.contracts import TEACHER_ROLES
 from school.settings import Settings
-from school.supervisor.board import Bag, View
+from school.supervisor.board import Bag, View, why_ended
 from school.supervisor.plan import Plan
 from school.supervisor.rounds import TaskState
 from school.supervisor.screen import Row, Screen
 from school.system import clock, files
-
-SENTENCE_CHARACTERS_MAX: Final = 1000
 
 
 @dataclass(slots=True)
@@ -64,7 +61,7 @@ class Narrator:
     def ended(self, bag: Bag, state: TaskState) -> None:
         self._say_verdicts(bag)
         outcome = bag.get("outcome", "")
-        said = outcome if outcome in ("accepted", "no_change") else f"{outcome}: {self._why(bag)}"
+        said = outcome if outcome in ("accepted", "no_change") else f"{outcome}: {why_ended(bag)}"
         branch = (bag.get("delivered") or {}).get("branch")
         self.screen.say(f"{state.id}: {said}" + (f", branch {branch}" if branch else ""))
 
@@ -89,16 +86,6 @@ class Narrator:
         self.screen.warn(why)
 
     # --- parts ----------------------------------------------------------------------------------------
-
-    def _why(self, bag: Bag) -> str:
-        findings: list[Mapping[str, Any]] = bag.get("findings") or []
-        stopping = [f for f in findings if f.get("severity") in ("CRITICAL", "HIGH")]
-        if bag.get("outcome") == "rejected" and stopping:
-            first = stopping[0]
-            more = f" (and {len(stopping) - 1} more)" if len(stopping) > 1 else ""
-            return _short(f"{first['issue_class']}: {first['description']}") + more
-        reason, summary = bag.get("reason") or "", bag.get("summary") or ""
-        return _short(": ".join(part for part in (reason, summary) if part))
 
     def _say_verdicts(self, bag: Bag) -> None:
         for role in TEACHER_ROLES:
@@ -132,8 +119,3 @@ class Narrator:
             if record.get("bead") == view.bead:
                 doing.append(f"{role}: {record.get('check') or record.get('state')}")
         return ", ".join(doing)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SENTENCE_CHARACTERS_MAX else line[: SENTENCE_CHARACTERS_MAX - 1] + "…"

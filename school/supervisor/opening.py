@@ -24,10 +24,12 @@ from school.supervisor.request import RunRecord, begin_record, new_run_id
 from school.supervisor.screen import Screen
 from school.system import clock, files, locks, processes
 from school.tasks import TaskLedger
-from school.worktrees import Repository, SchoolClone, check_space, fingerprint
+from school.worktrees import Repository, SchoolClone, check_space, fingerprint, free_bytes
 
 # A conductor that was just killed is still being buried; its lock is free when it is.
 HOLD_WAIT_S: Final = 0.5
+# A record with its reviews, written anew beside the old one, needs more than this.
+FULL_BYTES: Final = 256 * 1024
 
 
 @dataclass(slots=True)
@@ -44,11 +46,16 @@ class Ground:
     fingerprint: str
 
 
+def lock_file(repository: Repository, settings: Settings) -> Path:
+    """What ``hold`` locks; it stays, so where there is none nobody was ever at work here."""
+    return settings.runs_dir / f"{repository.key}.lock"
+
+
 @contextmanager
 def hold(repository: Repository, settings: Settings, purpose: str) -> Iterator[None]:
     """Hold *repository* for this process; HeldError names who has it."""
     files.ensure_dir(settings.runs_dir)
-    path = settings.runs_dir / f"{repository.key}.lock"
+    path = lock_file(repository, settings)
     lock = locks.KernelLock(path, show_owner=True)
     if not lock.acquire(HOLD_WAIT_S, purpose):
         owner = locks.holder(path)
@@ -97,6 +104,24 @@ def refuse_unfit(settings: Settings) -> None:
         files.ensure_dir(path)
     if not files.hard_links_work(settings.lock_dir):
         raise MachineError(f"{settings.lock_dir}: this file system has no hard links, which bead locks need")
+
+
+def refuse_full(settings: Settings) -> None:
+    """MachineError, naming the folder, once a disk that holds records or trees takes no more.
+
+    Asked at every look: whoever else writes there fails in its own way, and would be taken for slow.
+    """
+    devices: set[int] = set()
+    for path in (*settings.record_dirs(), settings.school_dir, settings.worktrees_dir):
+        try:
+            device = path.stat().st_dev
+        except OSError:
+            continue  # not made yet
+        if device not in devices:
+            devices.add(device)
+            free = free_bytes(path)
+            if free < FULL_BYTES:
+                raise MachineError(f"{path}: the disk is full: {free // 1024} KiB free")
 
 
 def sweep(settings: Settings) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from school.supervisor.board import Register, bag_of
+from school.supervisor.board import Register, bag_of, why_ended
 from school.supervisor.plan import Plan
 from school.supervisor.rounds import TaskState, counts, last_line
 from school.worktrees import Repository, SchoolClone, clone_for
@@ -46,14 +46,14 @@ def task_row(state: TaskState, outcome: str, reason: str) -> dict[str, Any]:
         "coo_verdict": bag.get("coo_verdict", ""),
         "branch": delivered.get("branch", ""),
         "commit": delivered.get("commit") or published or "",
-        "ref": f"refs/school/{state.bead}" if published else "",
-        "reason": reason,
+        "ref": str(bag.get("published_ref") or f"refs/school/{state.bead}") if published else "",
+        "reason": reason or (why_ended(bag) if outcome == "rejected" else ""),
     }
 
 
-def document(plan: Plan, run: str, register: Register) -> dict[str, Any]:
-    """The document without its ``exit``, which also depends on how the run ended."""
-    rows = [task_row(state, *register.board.final(state)) for state in register.states()]
+def document(plan: Plan, run: str, register: Register, cut_short: str = "") -> dict[str, Any]:
+    """The document without its ``exit``, which also depends on how the run ended; *cut_short* says by what, if it was."""
+    rows = [task_row(state, *register.board.final(state, cut_short)) for state in register.states()]
     return {
         "run": run,
         "repo": str(plan.repository.path),

@@ -77,16 +77,27 @@ class Board:
         """Whether another round could do anything."""
         return any(self.startable(s) for s in self.states.values())
 
-    def final(self, state: TaskState) -> tuple[str, str]:
+    def may_come(self, state: TaskState) -> bool:
+        """Whether a later run could still give *state* an attempt: neither it nor what it needs is settled for good."""
+        if state.outcome in DONE:
+            return True
+        if state.closed or state.exhausted:
+            return False
+        return all(self.may_come(self.states[need]) for need in self.unmet(state))
+
+    def final(self, state: TaskState, cut_short: str = "") -> tuple[str, str]:
         """(outcome, reason) of *state* as a run's result tells it.
 
         A task that never got an attempt because of its needs is blocked by them; one that the run ended before is
-        blocked as ``not_started``, so that nothing that is not done looks done.
+        blocked as ``not_started``, so that nothing that is not done looks done. Of a run that was *cut_short* (why, in a
+        word) nothing is said of those that the next one can still do but that they are left to it.
         """
         if state.expired:
             return "expired", state.reason
         if state.outcome:
             return state.outcome, state.reason
+        if cut_short and self.may_come(state):
+            return "expired", state.reason or f"not_started: {cut_short}"
         if unmet := self.unmet(state):
             return "blocked", "needs:" + ",".join(unmet)
         return "blocked", state.reason or "not_started"

@@ -34,7 +34,7 @@ from school.supervisor.closing import Deliver
 from school.supervisor.handover import HandOver
 from school.supervisor.leaves import Leaves
 from school.supervisor.narrator import Narrator
-from school.supervisor.opening import Ground, base_pins, open_ground, pin_name
+from school.supervisor.opening import Ground, base_pins, open_ground, pin_name, refuse_full
 from school.supervisor.plan import Plan
 from school.supervisor.premerge import Premerge
 from school.supervisor.result import Result, document
@@ -133,6 +133,7 @@ class Run:
     def loop(self) -> None:
         """Read the disk, decide by the tables, act, wait; until nothing is in flight and nothing is ready."""
         while not self.signals.received:
+            refuse_full(self.plan.settings)
             views = self.look()
             self.watch_teachers(views)
             acted = [self.try_to(view) for view in views]
@@ -363,20 +364,32 @@ class Run:
             if pin not in used:
                 self.ground.clone.unpin(pin)
 
+    def cut_short(self) -> str:
+        """By what the run was ended before its time, in a word; empty for one that ended by itself."""
+        if self.signals.received:
+            return "interrupted"
+        return "the run gave up" if self.failure is not None else self.starter.halted
+
     def result(self) -> Result:
         """The document, its exit code, and the record of the run closed with them."""
         register = self.ground.register
         for state in register.states():
             if state.in_flight:
                 state.expired, state.reason = True, "the run ended before its review did"
-        found = document(self.plan, self.ground.run, register)
+        found = document(self.plan, self.ground.run, register, self.cut_short())
         nothing = self.plan.resumed and self.idle
-        code = 0 if nothing else exit_code(found["counts"])
-        if self.failure is not None:
-            code = self.failure.exit_code
-        if self.signals.received:
-            code = SIGNAL_EXIT + self.signals.received
-        found["exit"] = code
-        self.ground.record.put(ended_at=clock.now(), exit=code, counts=found["counts"])
+        found["exit"] = self.exit_code(0 if nothing else exit_code(found["counts"]))
+        try:
+            self.ground.record.put(ended_at=clock.now(), exit=found["exit"], counts=found["counts"])
+        except MachineError as error:
+            # A disk that is full takes not even this; what the run did is to be told all the same.
+            self.failure = self.failure or error
+            found["exit"] = self.exit_code(found["exit"])
         said = "Nothing to resume: no task of the last run has anything left to do." if nothing else ""
-        return Result(found, code, str(self.failure or ""), said, self.plan)
+        return Result(found, found["exit"], str(self.failure or ""), said, self.plan)
+
+    def exit_code(self, by_tasks: int) -> int:
+        """What the run exits with; how it was ended counts more than what became of its tasks."""
+        if self.signals.received:
+            return SIGNAL_EXIT + self.signals.received
+        return by_tasks if self.failure is None else self.failure.exit_code

@@ -17,7 +17,7 @@ from school.records.store import check_bead
 from school.settings import Settings
 from school.supervisor.board import Bag, bag_of
 from school.supervisor.closing import NOT_DELIVERED, Closing
-from school.supervisor.opening import hold
+from school.supervisor.opening import hold, lock_file
 from school.system import clock, files, locks, processes
 from school.tasks import TaskLedger
 from school.worktrees import Repository, SchoolClone, clone_for, inspect_repository, publish, reap
@@ -58,8 +58,10 @@ def retry(task_id: str, repo: Path, settings: Settings) -> Row:
     One that only could not be delivered is not done again: the next run tries its delivery again.
     """
     repository = inspect_repository(repo)
+    ledger = TaskLedger(settings, repository.key)
+    if not lock_file(repository, settings).exists():
+        ledger.to_retry(task_id)  # refuses what was never tried, before anything is made
     with hold(repository, settings, f"retry {task_id}"):
-        ledger = TaskLedger(settings, repository.key)
         records = ledger.retry(task_id)
         archived, readmitted = [], []
         for bag in _blocked_of(task_id, repository):
@@ -93,12 +95,18 @@ def _nothing_to_deliver(bag: Bag, _repository: Repository, _clone: SchoolClone) 
 def recover(beads: Iterable[str], repo: Path, settings: Settings) -> list[Row]:
     """Bring the work of *beads* (none: of each here that was not delivered) into the repository, and say where it is."""
     repository = inspect_repository(repo)
+    wanted = list(beads)
+    if not lock_file(repository, settings).exists():
+        _refuse_unknown(wanted)  # before anything is made
     with hold(repository, settings, "recover"):
-        wanted = list(beads)
-        for bead in wanted:
-            if bag_of(check_bead(bead)) is None:
-                raise ConfigError(f"recover {bead}: there is no such bead")
+        _refuse_unknown(wanted)
         return [_recovered(bead, repository, settings) for bead in wanted or _undelivered(repository)]
+
+
+def _refuse_unknown(beads: Iterable[str]) -> None:
+    for bead in beads:
+        if bag_of(check_bead(bead)) is None:
+            raise ConfigError(f"recover {bead}: there is no such bead")
 
 
 def _undelivered(repository: Repository) -> list[str]:

@@ -158,6 +158,14 @@ class TaskLedger:
 
     def retry(self, task_id: str) -> list[TaskRecord]:
         """Let every unfinished record of *task_id* begin its attempts again; ConfigError if there is none."""
+        unfinished = self.to_retry(task_id)
+        for record in unfinished:
+            record.counted_from, record.retried_at = len(record.attempts), clock.now()
+            self._save(record)
+        return unfinished
+
+    def to_retry(self, task_id: str) -> list[TaskRecord]:
+        """The unfinished records of *task_id*; ConfigError if there is none."""
         records = [record for record in self.records() if record.task_id == task_id]
         if not records:
             raise ConfigError(f"retry {shown(task_id)}: no task of that id was ever tried on this repository")
@@ -166,9 +174,6 @@ class TaskLedger:
             raise ConfigError(
                 f"retry {shown(task_id)}: it is {records[-1].outcome}; there is nothing to retry"
             )
-        for record in unfinished:
-            record.counted_from, record.retried_at = len(record.attempts), clock.now()
-            self._save(record)
         return unfinished
 
     def records(self) -> list[TaskRecord]:

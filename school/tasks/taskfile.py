@@ -327,7 +327,7 @@ def refuse_unjudgeable(file: TaskFile, *, verifies: bool, model_reviews: bool) -
     for task in file:
         problems += [
             f"{file.where(task.id, 'accept', index)}: nobody can judge {shown(item.text)}: give it a `check`"
-            " command, or configure a model under [reviewers.coo]"
+            " command (--check beside --task), or configure a model under [reviewers.coo]"
             for index, item in enumerate(task.accept)
             if not item.check
         ]

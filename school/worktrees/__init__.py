@@ -9,12 +9,20 @@ from school.worktrees.clone import Conflict, Merged, SchoolClone, clone_for
 from school.worktrees.layout import how_to_recover
 from school.worktrees.leaves import GitLeafWorktrees, workspace_from, workspace_of
 from school.worktrees.makers import leaf_worktrees
-from school.worktrees.publish import branch_name_ok, branch_name_problem, create_branch, create_ref, publish
+from school.worktrees.publish import (
+    branch_name_ok,
+    branch_name_problem,
+    create_branch,
+    create_ref,
+    publish,
+    publish_beside,
+)
 from school.worktrees.reap import reap
 from school.worktrees.repository import (
     Repository,
     check_space,
     fingerprint,
+    free_bytes,
     inspect_repository,
     resolve_base,
     space_needed,
@@ -36,10 +44,12 @@ __all__ = [
     "create_branch",
     "create_ref",
     "fingerprint",
+    "free_bytes",
     "how_to_recover",
     "inspect_repository",
     "leaf_worktrees",
     "publish",
+    "publish_beside",
     "reap",
     "resolve_base",
     "snapshot",

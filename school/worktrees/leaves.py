@@ -28,6 +28,7 @@ from school.system import clock, faults, files, log
 from school.system.git import Git
 from school.worktrees import layout, submodules
 from school.worktrees.clone import EXACT_ATTRIBUTES, SchoolClone, clone_for
+from school.worktrees.mending import read_or_mend
 
 CHECKOUT_TIMEOUT_S: Final = 1800.0
 BASE_REF: Final = "refs/school/base"
@@ -288,7 +289,7 @@ def has_objects(git_dir: Path) -> bool:
 def workspace_of(bag: Mapping[str, Any], *, settings: Settings | None = None) -> Workspace | None:
     """The working tree that *bag*'s bead has according to its record; None when it has none (any more)."""
     settings = settings or school_settings.current()
-    record = layout.read_record(layout.leaf_record_path(settings, str(bag.get("bead") or "")))
+    record = read_or_mend(bag, settings)
     return None if record is None else workspace_from(record, settings)
 
 

@@ -2,6 +2,7 @@
 
 Objects come in by a fetch from the clone, by path and commit id, that writes no FETCH_HEAD, no tag, no shallow
 boundary and no reflog and starts no maintenance; refs are created, never moved. Every step may be done again.
+``publish_beside`` takes the next free name where somebody else has the one that was meant.
 
 Errors: ``WorktreeError`` (the repository refused the objects, or a ref of another commit is there), ``MachineError``
 for a repository that is gone or whose disk takes nothing: no other bead's work would fit there either.
@@ -22,6 +23,7 @@ from school.worktrees.repository import Repository
 # What git would do beside the fetch, if the repository's own configuration asked for it.
 _ONLY_OBJECTS: Final = {**FETCH_CONFIG, "fetch.pruneTags": "false", "fetch.all": "false"}
 BRANCH_BYTES_MAX: Final = 200
+NAMES_MAX: Final = 100
 _DISK_SAYS: Final = re.compile("No space left on device|Disk quota exceeded|Read-only file system")
 
 _log = log.get(__name__)
@@ -59,6 +61,20 @@ def publish(clone: SchoolClone, repository: Repository, commit: str, ref: str) -
         raise WorktreeError(f"{repository.path}: {ref} was made by somebody else meanwhile")
     _log.info("ref.published", repo=str(repository.path), ref=ref, commit=commit)
     return True
+
+
+def publish_beside(clone: SchoolClone, repository: Repository, commit: str, ref: str) -> str:
+    """Publish *commit* as *ref*, or where somebody else has that name as ``<ref>-2``, ``-3``, …; the name it has now."""
+    git = _user_git(repository)
+    for number in range(1, NAMES_MAX + 1):
+        name = ref if number == 1 else f"{ref}-{number}"
+        there = _ref(git, name)
+        below = "" if there else git.text("for-each-ref", "--count=1", "--format=%(refname)", f"{name}/")
+        if (there and there != commit) or below:
+            continue
+        publish(clone, repository, commit, name)
+        return name
+    raise WorktreeError(f"{repository.path}: {ref} and {NAMES_MAX - 1} names after it are taken already")
 
 
 def create_branch(repository: Repository, name: str, commit: str) -> bool:

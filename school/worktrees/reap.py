@@ -29,6 +29,7 @@ from school.worktrees.clone import SchoolClone
 from school.worktrees.commits import save_commits
 from school.worktrees.leaves import has_objects, workspace_from
 from school.worktrees.makers import leaf_worktrees
+from school.worktrees.mending import read_or_mend
 from school.worktrees.snapshot import snapshot
 from school.worktrees.teachers import TeacherTrees
 
@@ -69,7 +70,8 @@ class _Reaper:
     # --- what has a record ------------------------------------------------------------------------------
 
     def recorded(self) -> Iterator[Row]:
-        for record_path, record in list(layout.records(self.settings)):
+        for record_path, readable in list(layout.records(self.settings)):
+            record = readable or self._mended(record_path)
             if record is None:
                 yield self._row(record_path, "kept", "its record cannot be read")
                 continue
@@ -81,6 +83,17 @@ class _Reaper:
                 yield from self._recorded(record_path, record)
             except (SchoolError, OSError) as cause:
                 yield self._row(record.path, "kept", str(cause))
+
+    def _mended(self, record_path: Path) -> WorktreeRecord | None:
+        """A torn record made again from its bookbag, where that says enough."""
+        bag = _bag_of(record_path.stem) if BEAD_NAME.fullmatch(record_path.stem) else {}
+        if self.dry_run or (self.repo_key is not None and bag.get("repo_key") != self.repo_key):
+            return None
+        try:
+            return read_or_mend(bag, self.settings)
+        except SchoolError as cause:
+            _log.warning("worktree.record_torn", path=str(record_path), why=str(cause))
+            return None
 
     def _recorded(self, record_path: Path, record: WorktreeRecord) -> Iterator[Row]:
         if record.kind == "teacher":

@@ -61,7 +61,8 @@ def inspect_repository(path: Path) -> Repository:
     system_git.version()
     path = Path(os.path.abspath(path))  # noqa: PTH100 - the folder as named, symlinks kept
     if not path.is_dir():
-        raise MachineError(f"{path}: no such folder")
+        what = "not a folder" if os.path.lexists(path) else "no such folder"
+        raise MachineError(f"{path}: {what}")
     top, common_dir = _locate(path)
     git = Git(cwd=top)
     head = git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}", check=False).stdout.decode().strip()
@@ -224,7 +225,7 @@ def check_space(settings: Settings, repository: Repository, leaves: int) -> None
     for places in wanted.values():
         taken = sum(need for _, need in places)
         needed = taken + _SLACK_BYTES
-        free = _free_bytes(places[0][0])
+        free = free_bytes(places[0][0])
         if free < needed:
             what = f"the clone of {repository.path} and {leaves + 2} checkouts" if taken else "records"
             raise MachineError(
@@ -232,6 +233,7 @@ def check_space(settings: Settings, repository: Repository, leaves: int) -> None
             )
 
 
-def _free_bytes(path: Path) -> int:
+def free_bytes(path: Path) -> int:
+    """How much a user may still write where *path* is."""
     seen = os.statvfs(path)
     return seen.f_bavail * seen.f_frsize

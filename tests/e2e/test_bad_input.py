@@ -69,6 +69,7 @@ def with_tasks(repo: Path, text: str) -> tuple[str, ...]:
         (["--rounds", "0", "--loop"], "--rounds 0"),
         (["--rounds", "-1", "--loop"], "--rounds -1"),
         (["--rounds", "abc"], "abc"),
+        (["--task", "x", "--run", "true", "--rounds", "3"], "--rounds 3: without --loop"),
         (["--leaves", "0"], "--leaves 0"),
         (["--handoff-timeout", "0"], "--handoff-timeout"),
         (["--handoff-timeout", "nan"], "--handoff-timeout"),
@@ -90,12 +91,14 @@ def with_tasks(repo: Path, text: str) -> tuple[str, ...]:
         (["--task", "x", "--run", "true", "--role", "wizard"], "wizard"),
         (["--task", "x", "--run", "true", "--difficulty", "odd"], "odd"),
         (["--task", "x", "--run", "true", "--domain", "No Such"], "No Such"),
-        (["--task", "x", "--run", "true", "--accept", "it is nice"], "nobody can judge"),
+        (["--task", "x", "--run", "true", "--accept", "it is nice"], "nobody can judge.*--check"),
         (["--task", "x"], "nobody is to do it"),
         (["--loop", "doctor"], "--loop"),
         (["no-such-command"], "no-such-command"),
         (["show"], "BEAD"),
         (["recover"], "--all"),
+        (["recover", "coder-general-00000000"], "no such bead"),
+        (["retry", "never"], "no task of that id"),
     ],
 )
 def test_flags(refuse, repo, argv, says):
@@ -219,6 +222,11 @@ def test_limits_that_cannot_be_kept_together(refuse, repo, monkeypatch):
 
 def test_no_such_folder(refuse, tmp_path):
     refuse("--repo", str(tmp_path / "nowhere"), code=MACHINE, says="no such folder")
+
+
+def test_a_file_in_place_of_a_folder(refuse, tmp_path):
+    (tmp_path / "file").write_text("")
+    refuse("--repo", str(tmp_path / "file"), code=MACHINE, says="file: not a folder")
 
 
 def test_no_repository(refuse, tmp_path):

@@ -16,7 +16,7 @@ import pytest
 
 import bookbag
 from tests.e2e.projects import environment
-from tests.support import ROOT
+from tests.support import ROOT, git
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -163,3 +163,57 @@ def test_a_plain_run_by_its_command_line_with_teachers_as_processes(repo, own_ho
     assert lines[-1] == "accepted 1, rejected 0, failed 0, expired 0, blocked 0, no_change 0"
     assert any(f"git -C {repo} merge school/extra" in line for line in lines)
     assert Path(repo / ".git/refs/heads/school/extra").is_file()
+
+
+FILL = """
+import errno, os, sys
+room, full = sys.argv[1:]
+if os.path.exists(full + ".once"):
+    sys.exit(0)
+open(full + ".once", "w").close()
+with open(full, "wb", buffering=0) as file:
+    for size in (1 << 20, 1 << 12, 1):
+        try:
+            while True:
+                file.write(bytes(size))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+"""
+
+
+def test_a_disk_that_fills_while_only_teachers_write_ends_the_run_resumable(repo, own_home, tmp_path):
+    """What fills it is run by a teacher; the bead is neither taken for slow nor left to a human."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(small)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small tmpfs cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        fills = tmp_path / "fills.py"
+        fills.write_text(FILL)
+        verify = [sys.executable, str(fills), str(small), str(small / "full")]
+        suite = ["python3", "-m", "unittest", "discover"]
+        (repo / "school.toml").write_text(f"[verify]\ncommands = {json.dumps([verify, suite])}\n")
+        git(repo, "commit", "-q", "-a", "-m", "Fill")
+        env = environment(own_home, HERMES_HOME=str(small / "h"))
+        check = 'python3 -c "import calc.extra as e; assert e.x == 1"'
+        argv = ("--task", "Extra", "--run", ADD, "--accept", "x is 1", "--check", check)
+        code, document, stderr = conduct("--repo", str(repo), *argv, env=env)
+        assert (code, document["exit"]) == (3, 3), stderr
+        assert "the disk is full" in document["error"]
+        (row,) = document["tasks"]
+        assert (row["outcome"], row["attempts"]) == ("expired", 0)
+        # They are gone, and could not even write it down.
+        assert {row["state"] for row in conduct("status", env=env)[1]["teachers"]} <= {"dead"}
+        (small / "full").unlink()
+        code, document, stderr = conduct("--repo", str(repo), "--resume", env=env)
+        (again,) = document["tasks"]
+        assert again["bead"] == row["bead"], stderr
+        assert (code, again["outcome"], again["attempts"]) == (0, "accepted", 1), stderr
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)

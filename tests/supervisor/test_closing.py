@@ -258,3 +258,43 @@ def test_a_record_that_names_no_task_any_more_ends_all_the_same(school: Settings
     assert closing.close(bag_of(bead))
     assert bookbag.read_archived(bead)["outcome"] == "failed"
     assert told == [f"{bead}: its record names no task of a file; no task is told of its end"]
+
+
+# --- a name in the user's repository that is taken ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["refs/school/{}", "refs/school/{}/below"])
+@pytest.mark.parametrize("verdict", ["PASS", "FAIL"])
+def test_a_ref_that_the_user_made_is_never_moved_and_stops_no_bead(
+    school: Settings, state: State, where: str, verdict: str
+):
+    told: list[str] = []
+    ledger = TaskLedger(school, state.repository.key)
+    closing = Closing(school, state.repository, state.clone, delivery.deliver, ledger, told.append)
+    bead = state.reviewed(verdict, "PASS", task=TASK)
+    git(state.repo, "update-ref", taken := where.format(bead), state.base)
+    assert closing.score(bag_of(bead))
+    assert closing.close(bag_of(bead))
+    bag = bookbag.read_archived(bead)
+    assert bag is not None
+    assert git(state.repo, "rev-parse", taken) == state.base
+    assert bag["published_ref"] == f"refs/school/{bead}-2"
+    assert git(state.repo, "rev-parse", bag["published_ref"]) == bag["head_commit"]
+    assert told == [
+        f"{bead}: somebody else's refs/school/{bead} names another commit and stays; its own is refs/school/{bead}-2"
+    ]
+    assert bag["outcome"] == ledger.state(TASK).outcome == ("accepted" if verdict == "PASS" else "rejected")
+    assert failing(state) == []
+
+
+def test_a_name_of_ours_beside_a_taken_one_is_found_again(state: State, closing: Closing):
+    bead = state.blocked(task=TASK)
+    head, tree = state.commit({"calc/x.py": "X = 1\n"})
+    bag = bag_of(bead)
+    overwrite(state, bag, head_commit=head, tree=tree)
+    git(state.repo, "update-ref", f"refs/school/{bead}", state.base)
+    assert closing.park(bag_of(bead))
+    assert closing.park(bag_of(bead))
+    refs = git(state.repo, "for-each-ref", "--format=%(refname) %(objectname)", "refs/school").splitlines()
+    assert refs == [f"refs/school/{bead} {state.base}", f"refs/school/{bead}-2 {head}"]
+    assert bag_of(bead)["published_ref"] == f"refs/school/{bead}-2"

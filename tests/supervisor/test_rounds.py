@@ -66,6 +66,29 @@ def test_the_result_never_calls_done_what_was_not_tried():
     assert tasks.final(tasks["a"]) == ("blocked", "not_started")
 
 
+def test_of_a_run_that_was_cut_short_what_can_still_be_done_is_left_to_the_next():
+    tasks = board(
+        TaskState("a", outcome="failed", reason="interrupted", max_attempts=1),
+        TaskState("b", needs=("a",), max_attempts=1),
+        TaskState("c", needs=("b",), max_attempts=1),
+        TaskState("d", max_attempts=1),
+        TaskState("spent", outcome="rejected", charged=1, max_attempts=1),
+        TaskState("e", needs=("spent", "a"), max_attempts=1),
+        TaskState("f", needs=("e",), max_attempts=1),
+    )
+    told = {name: tasks.final(state, "interrupted") for name, state in tasks.states.items()}
+    assert told == {
+        "a": ("failed", "interrupted"),
+        "b": ("expired", "not_started: interrupted"),
+        "c": ("expired", "not_started: interrupted"),
+        "d": ("expired", "not_started: interrupted"),
+        "spent": ("rejected", ""),
+        "e": ("blocked", "needs:a,spent"),
+        "f": ("blocked", "needs:e"),
+    }
+    assert tasks.final(tasks["b"]) == ("blocked", "needs:a")
+
+
 def test_expired_wins_over_what_an_earlier_attempt_was():
     tasks = board(TaskState("a", outcome="rejected", expired=True, reason="no progress"))
     assert tasks.final(tasks["a"]) == ("expired", "no progress")

@@ -13,6 +13,7 @@ import bookbag
 from school.errors import WorktreeError
 from school.settings import Settings
 from school.worktrees import GitLeafWorktrees, SchoolClone, TeacherTrees, layout, reap, snapshot
+from school.worktrees.salvage import salvage
 from tests.support import git
 from tests.support_git import bag_for, opened, repository_state
 
@@ -242,3 +243,50 @@ def test_a_tree_that_went_unsaved_leaves_nothing_once_its_commits_are_saved(
     assert not workspace.git_dir.exists()
     assert layout.read_record(layout.leaf_record_path(school, ONE)) is None
     assert _rows(school) == {}
+
+
+@pytest.mark.parametrize("torn", ["", "{", "[]", '{"name": 3}'])
+def test_a_torn_record_is_made_again_from_its_bookbag(
+    place: tuple[dict[str, Any], SchoolClone], school: Settings, torn: str
+) -> None:
+    bag, clone = place
+    bookbag.write_bookbag(**{**NEEDED, **bag, "status": "running"})
+    workspace = GitLeafWorktrees(school).create(bag)
+    (workspace.path / "work").write_text("work")
+    path = layout.leaf_record_path(school, ONE)
+    path.write_text(torn)
+    name = workspace.path.name
+    assert _rows(school, dry_run=True) == {path.name: ("kept", ""), name: ("kept", "")}
+    assert path.read_text() == torn
+    assert _rows(school, live=lambda bead: bead == ONE) == {name: ("kept", "")}
+    assert layout.read_record(path).path == str(workspace.path)  # type: ignore[union-attr]
+    assert [kept.read_text() for kept in school.corrupt_dir.iterdir()] == [torn]
+    assert _rows(school) == {name: ("removed", f"refs/school/{ONE}")}
+    assert clone.read_file(f"refs/school/{ONE}", "work") == b"work"
+    assert not workspace.path.exists()
+    assert not path.exists()
+
+
+def test_a_dead_leaf_with_a_torn_record_is_salvaged_like_any_other(
+    place: tuple[dict[str, Any], SchoolClone], school: Settings
+) -> None:
+    bag, clone = place
+    bookbag.write_bookbag(**{**NEEDED, **bag, "status": "running"})
+    workspace = GitLeafWorktrees(school).create(bag)
+    (workspace.path / "work").write_text("work")
+    layout.leaf_record_path(school, ONE).write_text("{")
+    saved = salvage(ONE, reason="leaf_died", settings=school)
+    assert saved is not None
+    assert (saved["status"], saved["reason"], saved["files_changed"]) == ("failed", "leaf_died", ["work"])
+    assert clone.read_file(saved["head_commit"], "work") == b"work"
+
+
+def test_a_torn_record_of_a_bead_that_nobody_knows_is_only_listed(
+    place: tuple[dict[str, Any], SchoolClone], school: Settings
+) -> None:
+    bag, _ = place
+    workspace = GitLeafWorktrees(school).create(bag)
+    path = layout.leaf_record_path(school, ONE)
+    path.write_text("{")
+    assert _rows(school) == {path.name: ("kept", ""), workspace.path.name: ("kept", "")}
+    assert path.read_text() == "{"
