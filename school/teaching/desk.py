@@ -167,6 +167,8 @@ class Desk:
     # --- the checks ---------------------------------------------------------------------------------------
 
     def _run_checks(self, bag: Mapping[str, Any], memory: str) -> list[CheckResult]:
+        from school.verification.filing import file_receipts
+
         for name in ("repo", "repo_key", "base_commit", "head_commit", "tree"):
             if not bag.get(name):
                 raise TeacherError(
@@ -187,6 +189,8 @@ class Desk:
                 results.append(self._run_check(check, context))
                 if results[-1].no_verdict:
                     restore()  # a check leaves the tree as it found it; one that broke may not have
+            receipts = [receipt for result in results for receipt in result.receipts]
+            file_receipts(bag, context.worktree, receipts, self.settings.evidence_db)
         self._stop_if_told()
         return results
 

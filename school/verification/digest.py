@@ -65,10 +65,11 @@ def changed(before: TreeState, after: TreeState) -> list[str]:
 
 
 class TreeDigest:
-    """The digest of one root; keep it, for it remembers what it has read."""
+    """The digest of one root; keep it, for it remembers what it has read. *excludes* is a file of more ignore rules."""
 
-    def __init__(self, root: Path, *, depth: int = 0) -> None:
+    def __init__(self, root: Path, *, excludes: str = "", depth: int = 0) -> None:
         self.root = root
+        self._excludes = {"core.excludesFile": excludes} if excludes else {}
         self._depth = depth
         self._known: dict[bytes, _Known] = {}
         self._nested: dict[bytes, TreeDigest] = {}
@@ -90,7 +91,7 @@ class TreeDigest:
     def _listed(self) -> tuple[str, list[bytes]]:
         """HEAD and the paths that count; in a folder that its repository ignores, as outside of one."""
         if any((folder / ".git").exists() for folder in (self.root, *self.root.parents)):
-            git = Git(cwd=self.root)
+            git = Git(cwd=self.root, config=self._excludes)
             with suppress(GitError):
                 raw = git.run("ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard").stdout
                 commit = git.run("rev-parse", "-q", "--verify", "HEAD", check=False).stdout.decode().strip()
@@ -127,7 +128,7 @@ class TreeDigest:
             if stat.S_ISREG(status.st_mode):
                 return (b"100755" if status.st_mode & stat.S_IXUSR else b"100644"), _blob(full)
             if stat.S_ISLNK(status.st_mode):
-                return b"120000", _object(b"blob", os.readlink(full))  # noqa: PTH115 - bytes
+                return b"120000", object_id(b"blob", os.readlink(full))  # noqa: PTH115 - bytes
         except FileNotFoundError:
             return None
         except OSError as cause:
@@ -147,7 +148,8 @@ def _by_product(path: bytes) -> bool:
     ].startswith(b".coverage.")
 
 
-def _object(kind: bytes, content: bytes) -> str:
+def object_id(kind: bytes, content: bytes) -> str:
+    """What git calls an object of that *kind* and *content*."""
     digest = hashlib.sha1(b"%s %d\0" % (kind, len(content)), usedforsecurity=False)
     digest.update(content)
     return digest.hexdigest()
@@ -181,6 +183,6 @@ def _tree(entries: dict[bytes, Entry]) -> str:
 
 def _tree_object(entries: dict[bytes, Entry]) -> str:
     ordered = sorted(entries.items(), key=lambda item: item[0] + (b"/" if item[1][0] == b"40000" else b""))
-    return _object(
+    return object_id(
         b"tree", b"".join(b"%s %s\0%s" % (mode, name, bytes.fromhex(oid)) for name, (mode, oid) in ordered)
     )

@@ -189,6 +189,26 @@ class Ledger:
         if any(event.status == "passed" and event.kind in _deciding(canonical) for event in made):
             row.last_edit_at, row.changed_paths = None, []
 
+    def enter(self, session: str, root: Path, **event: str | int) -> Event | None:
+        """Enter a check that somebody else ran and saw the files of: all of an event but id, time and place.
+
+        Its caller answers for ``commit`` and ``tree``. It speaks for the files only as long as they make that tree.
+        """
+        if not self.enabled:
+            return None
+        place = str(root.resolve())
+        said = {**event, "commit_id": event["commit"], "session_id": session, "cwd": place, "root": place}
+        with self._writing() as connection:
+            made = Event(*db.insert(connection, created_at=self._clock.now(), **said))
+            row = db.state(connection, session, place)
+            if row.tree != made.tree:
+                self._invalidate(row, [], made.id - 1)
+                row.last_edit_at, row.tree = None, made.tree
+            row.newest[made.kind] = made.id
+            db.save(connection, row, self._clock.now())
+            db.keep_newest(connection, row, EVENTS_MAX)
+        return made
+
     # --- edits --------------------------------------------------------------------------------------------
 
     def edited(

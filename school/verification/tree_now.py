@@ -1,86 +1,114 @@
 """Which commit is checked out in a directory, and which tree its files make at this moment, changes included.
 
-``look(root)``: the tree is that of all tracked and new files that git does not ignore, worked out with an index and
-an object store of our own, so that nothing in the repository is written. Environments that set-up makes (``.venv``,
-``node_modules``) do not count even where nobody ignores them. Empty where there is no repository, or no commit.
-No errors: what git cannot tell is empty.
+``TreeNow(root).look() -> Seen``, again for a later moment; ``look(root)`` for one. The tree is the ``digest`` of the whole
+repository that *root* lies in: what is there byte for byte, whatever an index says, nothing written, no filter run.
+``changed`` compares it with the commit: content that git itself converts on checkout (line ends, a large file for its
+pointer) is no change. Environments that set-up makes (``.venv``, ``node_modules``) and what the user ignores everywhere
+do not count. Empty where there is no repository, or no commit. No errors: what cannot be read leaves the tree empty.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from school.errors import GitError, MachineError
 from school.system.git import Git
+from school.verification.digest import Entry, TreeDigest, TreeState, changed, object_id
 
-_NOT_THE_PROJECT: Final = (".venv", "node_modules")
 _TIMEOUT_S: Final = 120.0
+_GITLINK: Final = b"160000"
+# Larger ones are taken for changed where their bytes are not the commit's: most are no text.
+_CONVERTED_BYTES_MAX: Final = 16 * 1024 * 1024
+_EMPTY: Final = TreeState("", "", {})
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A commit and a tree; *changed* when the files are not what the commit has. ``files``: mode, content and path."""
+    """A commit and a tree; *changed* when the files are not what the commit has."""
 
     commit: str = ""
     tree: str = ""
     changed: bool = False
-    files: frozenset[bytes] = field(default=frozenset(), repr=False, compare=False)
+    state: TreeState = field(default=_EMPTY, repr=False, compare=False)
 
     def paths_that_differ(self, other: Seen) -> list[str]:
         """The paths that the two trees do not have alike."""
-        unlike = {line.partition(b"\t")[2] for line in self.files ^ other.files}
-        return sorted(path.decode("utf-8", "replace") for path in unlike)
+        return [path.encode("utf-8", "replace").decode() for path in changed(self.state, other.state)]
 
 
 def look(root: Path) -> Seen:
     """The commit and tree of the repository that *root* lies in."""
-    commit = ""
-    try:
-        plain = Git(cwd=root, config={"core.excludesFile": _users_excludes(root)})
-        top = Path(plain.text("rev-parse", "--show-toplevel"))
-        git_dir = Path(plain.text("rev-parse", "--absolute-git-dir"))
-        commit = plain.text("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        tree, entries, whole = _tree(top, git_dir, plain)
-        changed = not whole or tree != plain.text("rev-parse", f"{commit}^{{tree}}")
-        return Seen(commit, tree, changed, frozenset(entries))
-    except (GitError, MachineError):
-        return Seen(commit)
+    return TreeNow(root).look()
 
 
-def _users_excludes(root: Path) -> str:
+class TreeNow:
+    """One directory, looked at again and again: what did not change since is not read twice."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._digest: TreeDigest | None = None
+
+    def look(self) -> Seen:
+        """What is checked out, and what is there."""
+        commit = ""
+        try:
+            git = Git(cwd=self.root)
+            top = Path(git.text("rev-parse", "--show-toplevel"))
+            commit = git.text("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+            if self._digest is None or self._digest.root != top:
+                self._digest = TreeDigest(top, excludes=_users_excludes())
+            state = self._digest.take()
+            return Seen(commit, state.tree, _differs(top, git, commit, state), state)
+        except (GitError, MachineError):
+            return Seen(commit)
+
+
+def _users_excludes() -> str:
     """What this user ignores everywhere; our own git reads no configuration of theirs."""
     named = os.environ.get("XDG_CONFIG_HOME") or str(Path("~/.config").expanduser())
     usual = Path(named) / "git" / "ignore"
-    return str(usual) if usual.is_file() and root.is_dir() else "/dev/null"
+    return str(usual) if usual.is_file() else ""
 
 
-def _tree(top: Path, git_dir: Path, plain: Git) -> tuple[str, list[bytes], bool]:
-    """The tree, its entries, and whether git could take everything (not an unreadable file, an unborn repository)."""
-    objects = plain.text("rev-parse", "--path-format=absolute", "--git-path", "objects")
-    with tempfile.TemporaryDirectory(prefix="school-tree-") as scratch:
-        own = Path(scratch)
-        (own / "objects").mkdir()
-        index = own / "index"
-        if (git_dir / "index").is_file():  # its times spare reading every file again
-            shutil.copyfile(git_dir / "index", index)
-        git = Git(
-            git_dir=git_dir,
-            work_tree=top,
-            index=index,
-            config={"core.excludesFile": _users_excludes(top)},
-            env={
-                "GIT_OBJECT_DIRECTORY": str(own / "objects"),
-                "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects,
-            },
-        )
-        left_out = [f":(exclude,glob)**/{name}/**" for name in _NOT_THE_PROJECT]
-        add = ("add", "--all", "--ignore-errors", "--", ".", *left_out)
-        whole = git.run(*add, check=False, timeout_s=_TIMEOUT_S).returncode == 0
-        entries = git.run("ls-files", "--stage", "-z").stdout.split(b"\0")
-        tree = git.text("write-tree", timeout_s=_TIMEOUT_S)
-        return tree, [entry for entry in entries if entry], whole
+def _differs(top: Path, git: Git, commit: str, state: TreeState) -> bool:
+    """Whether *state* is anything else than a checkout of *commit*."""
+    raw = git.run("ls-tree", "-r", "-z", "--full-tree", commit, timeout_s=_TIMEOUT_S).stdout
+    committed: dict[bytes, Entry] = {}
+    for line in raw.split(b"\0"):
+        if line:
+            facts, _, path = line.partition(b"\t")
+            mode, _, oid = facts.split(b" ")
+            committed[path] = (mode, oid.decode("ascii"))
+    if committed.keys() != state.entries.keys():
+        return True
+    return any(
+        found != committed[path] and not _is_checkout(top / os.fsdecode(path), committed[path], found)
+        for path, found in state.entries.items()
+    )
+
+
+def _is_checkout(path: Path, committed: Entry, found: Entry) -> bool:
+    """Whether what lies at *path* is what git puts there for what is *committed*, though not the same bytes."""
+    if committed[0] == _GITLINK:
+        return _is_submodule_at(path, committed[1])
+    if committed[0] != found[0] or not path.is_file() or path.stat().st_size > _CONVERTED_BYTES_MAX:
+        return False
+    content = path.read_bytes()
+    pointer = (
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{hashlib.sha256(content).hexdigest()}\n"
+        f"size {len(content)}\n"
+    )
+    kept = (content.replace(b"\r\n", b"\n"), pointer.encode())
+    return any(object_id(b"blob", one) == committed[1] for one in kept)
+
+
+def _is_submodule_at(path: Path, commit: str) -> bool:
+    """Whether the submodule at *path* is clean at *commit*, or was never fetched."""
+    if not any(path.iterdir()):
+        return True
+    inside = look(path)
+    return inside.commit == commit and not inside.changed
