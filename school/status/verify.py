@@ -21,15 +21,16 @@ from school.config import BYTES_MAX, FILE_NAME, load_config
 from school.contracts import ProjectConfig
 from school.errors import ConfigError
 from school.settings import Settings
+from school.status.recording import Record
 from school.status.render import is_screen
 from school.system import files
 from school.verification import recipe as recipes
-from school.verification import tree_now
 from school.verification.facts import ProjectFacts, as_document, facts, rendered
 from school.verification.phases import PhaseRun, Result, Selection, verify
 from school.verification.recipe import PHASES, Found, Phase, load_or_detect
 from school.verification.roots import root_meant
 from school.verification.service import READY_S, Readiness
+from school.verification.tree_now import TreeNow
 from school.verification.trees import DirectoryTree
 from school.wording import printable
 
@@ -118,7 +119,7 @@ def _perform(wish: Wish, settings: Settings, screen: PhaseScreen) -> Outcome:
         document["ok"] = True
     else:
         screen.opened(document)
-        _run(document, found, wish.selection(config, found), root, screen)
+        _run(document, found, wish.selection(config, found), root, settings, screen)
     return Outcome(document, known, wish.detect_only)
 
 
@@ -147,17 +148,26 @@ def _nothing(root: Path, note: str) -> dict[str, Any]:
         "problems": [],
         "facts": None,
         "saved": None,
+        "evidence": None,
         "note": note,
     }
 
 
 def _run(
-    document: dict[str, Any], found: Found, selection: Selection, root: Path, screen: PhaseScreen
+    document: dict[str, Any],
+    found: Found,
+    selection: Selection,
+    root: Path,
+    settings: Settings,
+    screen: PhaseScreen,
 ) -> None:
     assert found.recipe is not None
-    before = tree_now.look(root)
-    result: Result = verify(found.recipe, root, selection, screen)
-    after = tree_now.look(root)
+    place = TreeNow(root)
+    before = place.look()
+    with Record(root, settings) as record:
+        result: Result = verify(found.recipe, root, selection, screen)
+        document["evidence"] = record.of(result, selection)
+    after = place.look()
     document |= {
         "ok": result.ok,
         "scope": result.scope,

@@ -6,13 +6,11 @@ See the package for the calling sequence.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-import school
 from school.agents.ending import AGENT, Ending
 from school.contracts import (
     READ_ONLY_ROLES,
@@ -29,10 +27,9 @@ from school.study.advisers import Advisers
 from school.study.evidence import SessionEvidence, line_of
 from school.study.gates import CoachGate, EndGate, Gates, HandoffGate, StopGate
 from school.study.guidance import Guidance
+from school.verification.classify import OWN_VERIFY
 
-VERIFY_COMMAND: Final = shlex.join(
-    [sys.executable, str(Path(school.__file__).resolve().parents[1] / "conductor.py"), "verify", "--json"]
-)
+VERIFY_COMMAND: Final = shlex.join([*OWN_VERIFY, "--json"])
 FAULTS_MAX: Final = 20
 # These tell of each tool call as it ends; what a command line tool did is read when its turn is over.
 LIVE_KINDS: Final = frozenset({"acp", "model"})

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, Literal
 
 from school.verification import commands, printed, shell
@@ -32,6 +34,8 @@ Kind = Literal["test", "lint", "typecheck", "build", "format", "check", "verify"
 
 AD_HOC: Final = "ad-hoc verification script"
 HERMES_VERIFY: Final = "hermes verify"
+# The same, said by this program of itself: its own interpreter, its own file.
+OWN_VERIFY: Final = (sys.executable, str(Path(__file__).resolve().parents[2] / "conductor.py"), "verify")
 
 # There is no such program, or it is none.
 _NOT_STARTED: Final = (126, 127)
@@ -169,8 +173,9 @@ def _match(segment: Segment, canonical: Sequence[str]) -> _Match | None:
     if not segment.words or not all(word.literal or _selects(word) for word in segment.words):
         return None
     argv = segment.argv
-    if argv[:2] == HERMES_VERIFY.split():
-        return _hermes(argv) if _free(segment) else None
+    for verify in (HERMES_VERIFY.split(), list(OWN_VERIFY)):
+        if argv[: len(verify)] == verify:
+            return _verify(argv[len(verify) :]) if _free(segment) else None
     tool = tool_of(argv)
     found: list[_Match] = []
     for text in canonical:
@@ -237,10 +242,10 @@ def _free(segment: Segment) -> bool:
     return all(shell.says_nothing(n, w.text, literal=w.literal) for n, w in segment.assignments)
 
 
-def _hermes(argv: Sequence[str]) -> _Match | None:
-    """``hermes verify``: the whole recipe, or the phases that it was asked for."""
+def _verify(options: Sequence[str]) -> _Match | None:
+    """``hermes verify``, or ours: the whole recipe, or the phases that it was asked for."""
     scope: Scope = "full"
-    words = iter(argv[2:])
+    words = iter(options)
     for word in words:
         name, equals, _ = word.partition("=")
         if name in {"--skip-start", "--phase"}:

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from school.verification.evidence import Ledger
 from tests.e2e.projects import conduct, environment, sdist
 from tests.support import ROOT, git, write_tree
 from tests.support_git import repository_state
@@ -278,6 +279,38 @@ def test_uncommitted_work_is_said_and_has_a_tree_of_its_own(tmp_path: Path, env:
     git(root, "checkout", "-q", "Makefile.log")
     git(root, "add", "new.txt")
     assert document["tree"] == git(root, "write-tree")
+
+
+def test_what_ran_is_in_the_ledger(tmp_path: Path, env: dict[str, str]) -> None:
+    root = project(tmp_path / "p", {"Makefile": "build:\n\ttrue\ntest:\n\ttest ! -e broken\n"})
+    whole = {"session": "default", "kind": "verify", "scope": "full", "status": "passed"}
+    assert verify(root, env)[1]["evidence"] == whole
+    part = verify(root, {**env, "SCHOOL_BEAD": "coder-python-00000001"}, "--phase", "build")[1]["evidence"]
+    assert part == {**whole, "session": "coder-python-00000001", "scope": "targeted"}
+    assert verify(root, env, "--detect-only")[1]["evidence"] is None
+    assert verify(root, env, "--phase", "start")[1]["evidence"] is None  # there is nothing to start
+    write_tree(root, {"broken": ""})
+    assert verify(root, env)[1]["evidence"] == {**whole, "status": "failed"}
+    write_tree(root, {"Makefile": "test:\n\techo x >> log\n"})
+    assert verify(root, env)[1]["evidence"] == {**whole, "status": ""}  # of neither state
+    with Ledger(Path(env["HERMES_HOME"]) / "school" / "evidence.db") as ledger:
+        events = ledger.events("default", root)
+        assert [(event.status, event.exit_code, bool(event.tree)) for event in events] == [
+            ("passed", 0, False),
+            ("failed", 1, True),
+            ("passed", 0, True),
+        ]
+        assert events[1].output_summary.startswith("ok: build: make build\nfailed: test: make test")
+        assert events[2].tree == git(root, "rev-parse", "HEAD^{tree}")
+        assert ledger.status("default", root, canonical=[]).status == "unverified"
+        assert ledger.events("coder-python-00000001", root)[0].command == "hermes verify --phase build"
+
+
+def test_a_ledger_that_cannot_be_written_spoils_no_run(tmp_path: Path, env: dict[str, str]) -> None:
+    root = project(tmp_path / "p", {"Makefile": "test:\n\ttrue\n"})
+    (Path(env["HERMES_HOME"]) / "school" / "evidence.db").mkdir(parents=True)
+    code, document, _ = verify(root, env)
+    assert (code, document["ok"], document["evidence"]) == (0, True, None)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from school.verification import Classification, classify_command
-from school.verification.classify import AD_HOC, attribute
+from school.verification.classify import AD_HOC, OWN_VERIFY, attribute
 
 CANONICAL = [
     "pytest",
@@ -435,3 +437,23 @@ def test_a_link_out_of_the_temporary_folder_is_not_in_it(
     (tmp_path / "t" / "hermes-verify-x.py").symlink_to("/etc/hostname")
     command = f"python3 {tmp_path}/t/hermes-verify-x.py"
     assert classify_command(command, exit_code=0, canonical=[]) is None
+
+
+def test_our_own_verify_is_known_by_its_own_file() -> None:
+    own = shlex.join(OWN_VERIFY)
+    assert Path(OWN_VERIFY[1]).is_file()
+    whole, part, *others = (
+        classify_command(command, exit_code=0, canonical=["pytest"])
+        for command in (
+            f"{own} --json",
+            f"{own} --phase test",
+            f"{own} --detect-only",
+            f"{own} elsewhere",
+            "python3 conductor.py verify --json",
+            f"{sys.executable} /tmp/conductor.py verify --json",
+        )
+    )
+    assert whole == Classification("verify", "full", "passed", "hermes verify")
+    assert part is not None
+    assert part.scope == "targeted"
+    assert others == [None] * 4
