@@ -28,6 +28,7 @@ from school import masking
 from school import settings as school_settings
 from school.agents.ending import Ending, decide
 from school.agents.stop import Stop
+from school.confinement import Confinement, Place, for_leaf
 from school.contracts import (
     AgentOutcome,
     AgentSpec,
@@ -85,6 +86,7 @@ class StudentLeaf:
         self._tree: tuple[int, int] | None = None
         self.outcome: AgentOutcome | None = None
         self.notes: list[str] = []
+        self._confined: Confinement | None = None
 
     # --- boot -------------------------------------------------------------------------------------------
 
@@ -125,7 +127,7 @@ class StudentLeaf:
         terms = Terms.model_validate(self.bag.get("terms") or {})
         if not (terms.setup or terms.copy_files):
             return
-        from school.agents.preparation import prepare
+        from school.agents.preparation import Ways, prepare
         from school.agents.process import agent_environment
 
         self._step("preparing")
@@ -136,8 +138,17 @@ class StudentLeaf:
             result_path=self._result_path(),
             tmpdir=files.ensure_dir(self._tmpdir()),
         )
-        log_path = self._output_dir() / "setup"
-        self.notes += prepare(self._booted(), terms, env=env, output_path=log_path, cancelled=self.stop)
+        ways = Ways(env, self._output_dir() / "setup", self.stop, self._confinement().policy, self.settings)
+        self.notes += prepare(self._booted(), terms, ways)
+
+    def _confinement(self) -> Confinement:
+        """What agent and set-up run within; MachineError where it must be there and is not."""
+        if self._confined is None:
+            sandbox = Terms.model_validate(self.bag.get("terms") or {}).sandbox
+            handed = (self._brief_path().parent, self._result_path().parent)
+            place = Place(self._booted(), self._tmpdir(), handed)
+            self._confined = for_leaf(sandbox, self._spec(), place, self.settings)
+        return self._confined
 
     def _booted(self) -> Workspace:
         if self.workspace is None:
@@ -171,11 +182,11 @@ class StudentLeaf:
         """
         folder = self._booted().path
         if self._tree is not None and _identity(folder) != self._tree:
-            return self._output_dir()
+            return files.ensure_dir(self._output_dir() / name)
         for part in (".hermes", name):
             folder /= part
             if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-                return self._output_dir()
+                return files.ensure_dir(self._output_dir() / name)
             folder.mkdir(exist_ok=True)
         return folder
 
@@ -235,6 +246,7 @@ class StudentLeaf:
                 cancelled=study.cancelled,
                 hooks=study.hooks,
                 gate=study.gate,
+                confinement=self._confinement().policy,
             )
             study.ended(self.outcome)
         self._step("snapshot")
@@ -286,7 +298,8 @@ class StudentLeaf:
     def _write(self, ending: Ending, fields: dict[str, Any]) -> dict[str, Any]:
         own = {name: self.bag[name] for name in ("persona",) if self.bag.get(name)}
         place = {"worktree": str(self.workspace.path)} if self.workspace else {}
-        confinement = {"confinement": self.bag.get("confinement") or "none"}
+        said = self._confined.said if self._confined else self.bag.get("confinement")
+        confinement = {"confinement": said or "none"}
         new = {**own, **place, **confinement, **fields, "status": ending.status, "reason": ending.reason}
         bag = bookbag.update_bookbag(self.bead, lambda old: old | new, by="leaf", lock_timeout=LOCK_TIMEOUT_S)
         if bag is None:

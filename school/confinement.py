@@ -80,20 +80,22 @@ def refuse_relative(sandbox: SandboxTerms) -> None:
                 raise ConfigError(f"[sandbox] {key}: {name!r} must be absolute or begin with ~")
 
 
-def for_leaf(
-    sandbox: SandboxTerms,
-    spec: AgentSpec,
-    *,
-    workspace: Workspace,
-    tmpdir: Path,
-    handed: Sequence[Path] = (),
-    settings: Settings,
-) -> Confinement:
-    """For an agent and for its set-up. *handed* are folders that brief and result lie in, where not in the tree."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a leaf's agent works; *handed* are the folders that brief and result lie in."""
+
+    workspace: Workspace
+    tmpdir: Path
+    handed: Sequence[Path] = ()
+
+
+def for_leaf(sandbox: SandboxTerms, spec: AgentSpec, place: Place, settings: Settings) -> Confinement:
+    """For an agent and for its set-up."""
     said = available(sandbox)
     if not is_confined(said):
         return Confinement(None, said)
-    outside = [folder for folder in handed if not folder.is_relative_to(workspace.path)]
+    workspace, tmpdir = place.workspace, place.tmpdir
+    outside = [folder for folder in place.handed if not folder.is_relative_to(workspace.path)]
     write = [workspace.path, workspace.git_dir, tmpdir, *outside, *_made(spec.write)]
     read = [workspace.clone / "objects", *repository(workspace.repo)]
     return Confinement(_policy(sandbox, settings, write=write, read=read, tmp=tmpdir), said)

@@ -239,7 +239,7 @@ def demonstrate(
     settings.configure(here)
     said = f"{len(EXPECTED)} students without a model (each is simulated by a program) on a repository of their own: {repo}"
     print(said, file=sys.stderr if json_ else sys.stdout, flush=True)
-    result = execute(Request(repo=str(repo), loop=True, rounds=2, leaves=LEAVES, sandbox="off"), here)
+    result = execute(Request(repo=str(repo), loop=True, rounds=2, leaves=LEAVES), here)
     for role in TEACHER_ROLES:
         TeacherTrees(role, here).remove_all()
     rows = judge(result.document)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
+
+import pytest
+
+from school.system import confine
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -13,6 +18,25 @@ def git(cwd: Path, *args: str, stdin: str | None = None) -> str:
     done = subprocess.run(["git", *args], cwd=cwd, input=stdin, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"git {' '.join(args)}: {done.stderr}"
     return done.stdout.rstrip("\n")
+
+
+def require_confinement() -> None:
+    """Skip, loudly, where commands cannot be confined; a failure where ``SCHOOL_CONFINED_TESTS`` says that they can."""
+    found = confine.probe()
+    if not found.kind:
+        (pytest.fail if os.environ.get("SCHOOL_CONFINED_TESTS") else pytest.skip)(
+            f"nothing can be confined here: {found.why}"
+        )
+
+
+def without_bubblewrap(folder: Path) -> str:
+    """A PATH, made in *folder*, that leads to every program of this one but bubblewrap."""
+    for entry in os.environ["PATH"].split(os.pathsep):
+        for program in Path(entry).iterdir() if Path(entry).is_dir() else ():
+            link = folder / program.name
+            if program.name != "bwrap" and not os.path.lexists(link):
+                link.symlink_to(program)
+    return str(folder)
 
 
 def write_tree(root: Path, files: dict[str, str]) -> None:

@@ -514,10 +514,10 @@ def test_an_agent_that_puts_something_else_in_the_place_of_its_tree(
     before = sorted(str(path) for path in repo.rglob("*") if ".git/" not in str(path))
     code = f"import os, pathlib; repo, tree = {str(repo)!r}, os.getcwd()\n"
     code += f"pathlib.Path('work').write_text('x'); os.rename(tree, tree + '.moved'); {instead}"
-    bead = new_bead(repo, script(code))
+    bead = new_bead(repo, script(code), terms={"sandbox": {"mode": "off"}})
     bag = run(bead, school, status=int(status == "failed"))
-    assert bag["status"] == status
+    assert (bag["status"], bag["confinement"]) == (status, 'none: [sandbox] mode is "off"')
     assert sorted(str(path) for path in repo.rglob("*") if ".git/" not in str(path)) == before
     tree = Path(bag["worktree"])
     assert not (tree.is_dir() and (tree / ".hermes").exists())
-    assert (school.outputs_dir / bead / f"{bead}.json").is_file()
+    assert (school.outputs_dir / bead / "outputs" / f"{bead}.json").is_file()

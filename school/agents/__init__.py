@@ -6,8 +6,8 @@ tree, whatever the outcome says. It does not touch bag, flags or git.
 
 Every agent gets the reduced environment of the contract (nothing of GIT_*; TMPDIR, SCHOOL_BEAD, SCHOOL_BRIEF,
 SCHOOL_RESULT; the user's PATH with our tools behind it; the further variables that its configuration names).
-``notes`` of the outcome tell what was odd but no failure. Errors: AgentError for a kind that this version cannot
-drive; MachineError where our own files cannot be written. How an agent fails is an outcome, never an exception.
+``notes`` of the outcome tell what was odd but no failure. Errors: MachineError where our own files cannot be written.
+How an agent fails is an outcome, never an exception.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from school.contracts import AgentOutcome, AgentSpec, Brief, Gate, Limits, Progress, TurnEnd, Workspace
-from school.errors import AgentError
 from school.hooks import Hooks
 from school.settings import Settings
+from school.system.confine import Policy
 
 __all__ = ["run_agent"]
 
@@ -38,11 +38,12 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
     cancelled: Callable[[], bool],
     hooks: Hooks | None = None,
     gate: Gate | None = None,
+    confinement: Policy | None = None,
 ) -> AgentOutcome:
     """Run the agent *spec* to its end in *workspace* and say how it ended.
 
     *hooks* is told of turns and tool calls as far as they can be seen; *gate* is asked at the end of each turn whether
-    another is due, where the agent can take one.
+    another is due, where the agent can take one. It runs within *confinement*; None confines nothing.
     """
     from school.agents.command import run_command
     from school.agents.process import Job
@@ -62,6 +63,7 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
         cancelled=cancelled,
         hooks=hooks or Hooks(),
         gate=gate or _ends,
+        confinement=confinement,
     )
     if spec.kind == "run":
         return run_plain(job)
@@ -72,7 +74,9 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
         from school.agents.model.run import run_model
 
         return run_model(job, brief)
-    raise AgentError(f'the agent {spec.name} is of kind "{spec.kind}", which this version cannot drive')
+    from school.agents.acp.run import run_acp
+
+    return run_acp(job, brief)
 
 
 def _ends(_turn: TurnEnd) -> str:

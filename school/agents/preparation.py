@@ -1,6 +1,6 @@
 """What a working tree needs before its agent starts: ``[setup] copy_files`` and ``[setup] commands``.
 
-``prepare(workspace, terms, ...)`` copies the named files from the user's working tree and runs the commands in the
+``prepare(workspace, terms, ways)`` copies the named files from the user's working tree and runs the commands in the
 worktree, in order, until one fails. Nothing that it makes may become part of the change: a copied file must not be
 one that git tracks there, and set-up commands may change nothing that git tracks and leave nothing behind that it
 would keep, but for new files that ``[setup] keep`` names.
@@ -15,12 +15,16 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from school.confinement import caches, kept_caches, opening
 from school.contracts import Terms, Workspace, bounded
 from school.errors import LeafError
+from school.settings import Settings
 from school.system import files, processes
+from school.system.confine import Policy
 from school.system.git import Git
 from school.system.processes import Finished, RunLimits
 
@@ -37,19 +41,23 @@ class SetupFailed(LeafError):  # noqa: N818 - the state of affairs, not a kind o
         self.output = output
 
 
-def prepare(
-    workspace: Workspace,
-    terms: Terms,
-    *,
-    env: Mapping[str, str],
-    output_path: Path,
-    cancelled: Callable[[], bool],
-) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How set-up commands run: with which environment, told where, ended by whom, within what."""
+
+    env: Mapping[str, str]
+    output_path: Path
+    cancelled: Callable[[], bool]
+    confinement: Policy | None
+    settings: Settings
+
+
+def prepare(workspace: Workspace, terms: Terms, ways: Ways) -> list[str]:
     """Copy what is to be copied, run what is to be run; notes on what was odd."""
     notes = [note for name in terms.copy_files if (note := _copy(workspace, name))]
     for argv in terms.setup:
-        _run(workspace, terms, argv, env=env, output_path=output_path, cancelled=cancelled)
-        if cancelled():
+        _run(workspace, terms, argv, ways)
+        if ways.cancelled():
             return notes
     if terms.setup:
         _refuse_leftovers(workspace, terms)
@@ -80,23 +88,21 @@ def _copy(workspace: Workspace, name: str) -> str:
     return ""
 
 
-def _run(
-    workspace: Workspace,
-    terms: Terms,
-    argv: list[str],
-    *,
-    env: Mapping[str, str],
-    output_path: Path,
-    cancelled: Callable[[], bool],
-) -> None:
+def _run(workspace: Workspace, terms: Terms, argv: list[str], ways: Ways) -> None:
+    env, confinement = dict(ways.env), ways.confinement
+    if confinement is not None:
+        # Set-up runs on base, before there is an agent: what it downloads may serve the next bead.
+        kept = kept_caches(ways.settings, "students")
+        env, confinement = env | caches(kept), opening(confinement, kept)
     finished = processes.run(
         argv,
         cwd=workspace.path,
-        env=dict(env),
+        env=env,
         limits=RunLimits(timeout_s=terms.setup_timeout_s, output_bytes=OUTPUT_BYTES_MAX),
-        output_path=output_path,
+        output_path=ways.output_path,
         marker=workspace.bead,
-        cancelled=cancelled,
+        cancelled=ways.cancelled,
+        confinement=confinement,
     )
     if finished.exit_code != 0 and finished.reason != "cancelled":
         raise SetupFailed(f"[setup] `{shlex.join(argv)}` {_how(finished)}", _output(finished))

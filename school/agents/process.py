@@ -8,17 +8,19 @@ valid text. Nothing that an agent does or prints raises here.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from school.agents.claim import read_claim
 from school.agents.registry import TOOL_DIR
+from school.confinement import agent_caches, environment, refusals
 from school.contracts import OUTPUT_BYTES_MAX, AgentOutcome, AgentSpec, Gate, Limits, Progress, bounded
 from school.hooks import Hooks
 from school.settings import Settings
 from school.system import files, processes
+from school.system.confine import Policy
 from school.system.foreign import Streams
 from school.system.processes import Finished, RunLimits
 
@@ -39,9 +41,18 @@ _REASONS: Final = {
 
 
 def agent_environment(
-    spec: AgentSpec, *, bead: str, brief_path: Path, result_path: Path, tmpdir: Path
+    spec: AgentSpec,
+    *,
+    bead: str,
+    brief_path: Path,
+    result_path: Path,
+    tmpdir: Path,
+    confined: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The environment of an agent: what the contract lists, what its configuration names, and nothing else."""
+    """The environment of an agent: what the contract lists, what its configuration names, and nothing else.
+
+    *confined* are the variables of a confined one, which say where tools keep their caches.
+    """
     caches = tmpdir / "cache"
     return processes.child_environment(
         environ=os.environ,
@@ -51,6 +62,7 @@ def agent_environment(
             "PYTHONDONTWRITEBYTECODE": "1",
             "RUFF_CACHE_DIR": str(caches / "ruff"),
             "MYPY_CACHE_DIR": str(caches / "mypy"),
+            **(confined or {}),
             **spec.set_env,
             "SCHOOL_BEAD": bead,
             "SCHOOL_BRIEF": str(brief_path),
@@ -78,6 +90,7 @@ class Job:
     cancelled: Callable[[], bool]
     hooks: Hooks
     gate: Gate
+    confinement: Policy | None = None
 
     def run(
         self,
@@ -98,13 +111,7 @@ class Job:
         finished = processes.run(
             argv,
             cwd=self.folder,
-            env=agent_environment(
-                self.spec,
-                bead=self.bead,
-                brief_path=self.brief_path,
-                result_path=self.result_path,
-                tmpdir=self.tmpdir,
-            ),
+            env=self.environment(),
             stdin=stdin,
             limits=self._limits(timeout_s),
             output_path=self.output_dir / f"{prefix}stdout",
@@ -112,9 +119,21 @@ class Job:
             marker=self.bead,
             watch_dir=self.folder,
             cancelled=self.cancelled,
+            confinement=self.confinement,
             streams=streams,
         )
         return self._outcome(finished, argv[0], self.output_dir / f"{prefix}stdout")
+
+    def environment(self) -> dict[str, str]:
+        """The agent's environment, and that of what it has us run."""
+        return agent_environment(
+            self.spec,
+            bead=self.bead,
+            brief_path=self.brief_path,
+            result_path=self.result_path,
+            tmpdir=self.tmpdir,
+            confined=environment(self.confinement, agent_caches(self.tmpdir)),
+        )
 
     def _limits(self, timeout_s: float) -> RunLimits:
         return RunLimits(
@@ -125,21 +144,25 @@ class Job:
         )
 
     def _outcome(self, finished: Finished, program: str, output_path: Path) -> AgentOutcome:
-        claim, problems = read_claim(self.result_path)
+        claim, notes = read_claim(self.result_path)
+        problems = bool(notes)
         reason, detail = self._ending(finished, program)
         if not reason and claim.retry_at:
             reason, detail = "quota", f"the agent's quota is used up until {claim.retry_at}"
+        output = _text(finished)
+        if self.confinement is not None:
+            notes = [*notes, *refusals(output)]
         return AgentOutcome(
             claim=claim,
             reason=reason,
             detail=detail,
             exit_code=finished.exit_code,
-            output=_text(finished),
+            output=output,
             output_path=output_path,
             output_bytes=finished.output_bytes,
             usage={"wall_s": round(finished.duration_s, 3), "cpu_s": round(finished.cpu_s, 3)},
             claimed=os.path.lexists(self.result_path) and not problems,
-            notes=problems,
+            notes=notes,
         )
 
     def _ending(self, finished: Finished, program: str) -> tuple[str, str]:

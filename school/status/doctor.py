@@ -24,19 +24,14 @@ from school.contracts import ProjectConfig
 from school.errors import SchoolError
 from school.settings import Settings
 from school.souls import PERSONAS, load_soul
-from school.system import files, locks, processes, watch
+from school.system import confine, files, locks, watch
 from school.system import git as system_git
 from school.tasks import load_tasks
 from school.worktrees import Repository, check_space, inspect_repository
 
 TASKS_FILE: Final = "school-tasks.yaml"
 FREE_BYTES_MIN: Final = 64 * 1024 * 1024
-_PROBE_S: Final = 10.0
 _PYTHON_MIN: Final = (3, 11)
-_BUBBLEWRAP: Final = [
-    "bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",  # noqa: S108
-    "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session", "true",
-]  # fmt: skip
 
 Row = dict[str, Any]
 # ``agent:NAME`` and ``chore:NAME`` come after these, one a known agent or chore.
@@ -194,29 +189,15 @@ def _installed(program: str, without: str) -> tuple[bool | None, str]:
 
 
 def _confinement(config: ProjectConfig) -> tuple[bool | None, str]:
-    """Whether bubblewrap can do here what confinement asks of it. No run is confined yet, so none may require it."""
+    """What agents and checks would run within, and whether the configuration insists on it."""
+    found = confine.probe()
+    if config.sandbox.mode == "off":
+        return None, f'[sandbox] mode is "off": agents and checks run unconfined ({found})'
+    if found.kind:
+        return True, f"agents and checks run within {found.kind}"
     if config.sandbox.mode == "require":
-        return (
-            False,
-            '[sandbox] mode = "require", and this version cannot confine agents; "auto" and "off" run',
-        )
-    if not shutil.which("bwrap"):
-        return None, "bubblewrap is not installed; agents run unconfined"
-    with tempfile.TemporaryDirectory(prefix="doctor-") as name:
-        done = processes.run(
-            _BUBBLEWRAP,
-            cwd=Path("/"),
-            env=processes.child_environment(tmpdir=Path(name)),
-            limits=processes.RunLimits(timeout_s=_PROBE_S, grace_s=1.0),
-            marker="doctor",
-        )
-    if done.exit_code == 0:
-        return (
-            None,
-            f"bubblewrap works at {shutil.which('bwrap')}; agents still run unconfined in this version",
-        )
-    said = done.stdout.decode("utf-8", "replace").strip() or done.detail or done.reason
-    return None, f"bubblewrap does not work here: {said}"
+        return False, f'[sandbox] mode = "require", and {found.why}; "auto" and "off" run without'
+    return None, f"agents and checks run unconfined: {found.why}"
 
 
 # --- the repository and what it says ------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from school.supervisor.board import Bag, View, why_ended
 from school.supervisor.plan import Plan
 from school.supervisor.rounds import TaskState
 from school.supervisor.screen import Row, Screen
-from school.system import clock, files
+from school.system import clock, confine, files
 
 
 @dataclass(slots=True)
@@ -37,8 +37,8 @@ class Narrator:
             )
         for remark in plan.remarks:
             self.screen.warn(remark)
-        if plan.config.sandbox.mode == "auto":
-            self.screen.warn("agents and checks run unconfined: confinement is not available in this version")
+        if plan.config.sandbox.mode == "auto" and not (found := confine.probe()).kind:
+            self.screen.warn(f"agents and checks run unconfined: {found.why}")
 
     def round(self, number: int) -> None:
         self.screen.say(f"round {number}")

@@ -197,14 +197,17 @@ test ! -e hidden/secret && echo x > own/made && ! { echo x > made; } 2>/dev/null
 """
 
 
-@functools.cache
 def probe() -> Probe:
     """Whether commands can be confined here: tried once a process, by confining one."""
     kind = {"linux": "bubblewrap", "darwin": "sandbox-exec"}.get(sys.platform, "")
     if not kind:
         return Probe("", f"there is none for {sys.platform}")
-    if shutil.which("bwrap" if kind == "bubblewrap" else kind) is None:
-        return Probe("", f"{kind} is not installed")
+    program = shutil.which("bwrap" if kind == "bubblewrap" else kind)
+    return Probe("", f"{kind} is not installed") if program is None else _probe(kind, program)
+
+
+@functools.cache
+def _probe(kind: str, _program: str) -> Probe:
     try:
         with tempfile.TemporaryDirectory(prefix="probe-") as name:
             why = _try_in(Path(name))

@@ -16,7 +16,7 @@ import pytest
 
 import conductor
 from school import settings as school_settings
-from tests.support import ROOT, git, write_tree
+from tests.support import ROOT, git, without_bubblewrap, write_tree
 
 pytestmark = pytest.mark.e2e
 
@@ -255,10 +255,16 @@ def test_an_agent_that_is_not_installed(refuse, repo):
     )
 
 
-def test_confinement_that_is_not_there(refuse, repo):
-    refuse(
-        *with_tasks(repo, TASK), "--sandbox", "require", code=MACHINE, says="not available in this version"
-    )
+def test_confinement_that_is_not_there(refuse, repo, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("PATH", without_bubblewrap(tmp_path_factory.mktemp("bin")))
+    argv = (*with_tasks(repo, TASK), "--sandbox", "require")
+    refuse(*argv, code=MACHINE, says="confinement is required .* bubblewrap is not installed")
+
+
+def test_a_sandbox_path_that_is_nowhere_in_particular(refuse, repo):
+    (repo / "school.toml").write_text('[verify]\ncommands = [["true"]]\n[sandbox]\nwrite = ["cache"]\n')
+    git(repo, "commit", "-q", "-a", "-m", "Configure")
+    refuse(*with_tasks(repo, TASK), code=USAGE, says=r"\[sandbox\] write: 'cache' must be absolute")
 
 
 def test_a_state_directory_that_is_a_file(refuse, repo, own_home):

@@ -13,7 +13,7 @@ import pytest
 from school.settings import Settings
 from school.status.doctor import CHECKS, doctor_document
 from school.system.git import version
-from tests.support import git
+from tests.support import git, require_confinement, without_bubblewrap
 
 
 @pytest.fixture(autouse=True)
@@ -166,7 +166,10 @@ def test_overridden_personas_are_named(school: Settings, repo: Path):
     assert rows_of(school, repo)["personas"]["ok"] is False
 
 
-def test_a_required_sandbox_is_refused_as_the_run_would(school: Settings, repo: Path):
+def test_a_required_sandbox_is_refused_as_the_run_would(
+    school: Settings, repo: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("PATH", without_bubblewrap(tmp_path))
     (repo / "school.toml").write_text('[sandbox]\nmode = "require"\n')
     git(repo, "commit", "-qam", "Configure")
     assert wrong(school, repo) == {"confinement"}
@@ -182,5 +185,26 @@ def test_a_bubblewrap_that_does_not_work_is_said(
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     row = rows_of(school, repo)["confinement"]
     assert (row["ok"], "no user namespaces here" in row["detail"]) == (None, True)
-    fake.write_text("#!/bin/sh\nexit 0\n")
-    assert "bubblewrap works" in rows_of(school, repo)["confinement"]["detail"]
+
+
+def test_a_bubblewrap_that_confines_nothing_is_none(
+    school: Settings, repo: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "bwrap").write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    row = rows_of(school, repo)["confinement"]
+    assert (row["ok"], "bubblewrap does not work here" in row["detail"]) == (None, True)
+
+
+def test_which_confinement_there_is(school: Settings, repo: Path):
+    require_confinement()
+    row = rows_of(school, repo)["confinement"]
+    assert (row["ok"], row["detail"]) == (True, "agents and checks run within bubblewrap")
+    (repo / "school.toml").write_text('[sandbox]\nmode = "off"\n')
+    git(repo, "commit", "-qam", "Configure")
+    row = rows_of(school, repo)["confinement"]
+    assert (row["ok"], row["detail"]) == (
+        None,
+        '[sandbox] mode is "off": agents and checks run unconfined (bubblewrap)',
+    )

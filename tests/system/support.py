@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from school.system import confine
 from tests.support import ROOT
 
 
@@ -47,15 +46,6 @@ def on_small_disk(code: str, *, options: str = "size=1m") -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-def require_confinement() -> None:
-    """Skip, loudly, where commands cannot be confined; a failure where ``SCHOOL_CONFINED_TESTS`` says that they can."""
-    found = confine.probe()
-    if not found.kind:
-        (pytest.fail if os.environ.get("SCHOOL_CONFINED_TESTS") else pytest.skip)(
-            f"nothing can be confined here: {found.why}"
-        )
 
 
 def until(condition: Callable[[], object], limit_s: float = 5.0) -> bool:

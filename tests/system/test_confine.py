@@ -9,7 +9,7 @@ import pytest
 from school.errors import MachineError
 from school.system import confine, processes
 from school.system.processes import RunLimits
-from tests.system.support import require_confinement
+from tests.support import require_confinement
 
 QUICK = RunLimits(timeout_s=20, grace_s=0.3)
 
@@ -117,22 +117,15 @@ def test_a_confinement_that_cannot_be_built_is_our_lack_and_not_the_commands_end
 
 
 def test_the_probe_says_why_not(monkeypatch, tmp_path):
-    confine.probe.cache_clear()
-    try:
-        monkeypatch.setenv("PATH", str(tmp_path))
-        assert str(confine.probe()) == "none: bubblewrap is not installed"
-        with pytest.raises(MachineError, match="bwrap is not installed"):
-            confine.wrap(confine.Policy(), tmp_path, ["true"])
-        confine.probe.cache_clear()
-        (tmp_path / "bwrap").write_text(
-            "#!/bin/sh\necho 'setting up uid map: Permission denied' >&2\nexit 1\n"
-        )
-        (tmp_path / "bwrap").chmod(0o755)
-        assert str(confine.probe()) == (
-            "none: bubblewrap does not work here: setting up uid map: Permission denied"
-        )
-    finally:
-        confine.probe.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert str(confine.probe()) == "none: bubblewrap is not installed"
+    with pytest.raises(MachineError, match="bwrap is not installed"):
+        confine.wrap(confine.Policy(), tmp_path, ["true"])
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'setting up uid map: Permission denied' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    assert str(confine.probe()) == (
+        "none: bubblewrap does not work here: setting up uid map: Permission denied"
+    )
 
 
 def test_deeper_places_come_after_those_that_they_lie_in(tmp_path):

@@ -17,7 +17,8 @@ import pytest
 from school.errors import MachineError
 from school.system import confine, files, identity, processes
 from school.system.processes import RunLimits
-from tests.system.support import gone, on_small_disk, python, require_confinement, until
+from tests.support import require_confinement
+from tests.system.support import gone, on_small_disk, python, until
 
 QUICK = RunLimits(timeout_s=20, grace_s=0.3)
 
