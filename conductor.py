@@ -22,7 +22,7 @@ import click
 
 from school import masking
 from school.errors import SchoolError
-from school.status.flags import VERIFY
+from school.status.flags import GOVERNOR, HERMES, VERIFY
 
 if TYPE_CHECKING:
     from school.settings import Settings
@@ -209,7 +209,7 @@ def conduct(request: Request, settings: Settings, *, resume: bool, json_: bool) 
 
 def execute(request: Request, base_commit: str, settings: Settings, *, json_: bool) -> Result:
     """Check everything, then run."""
-    from school import delivery
+    from school import delivery, inline
     from school.supervisor.plan import prepare
     from school.supervisor.run import run_plan
     from school.supervisor.screen import screen
@@ -224,25 +224,8 @@ def execute(request: Request, base_commit: str, settings: Settings, *, json_: bo
             plan,
             screen=shown,
             deliver=lambda bag, repository, clone: delivery.deliver(bag, repository, clone, prefix=prefix),
-            reviewer=inline_reviewer() if request.sync else None,
+            reviewer=inline.reviewer() if request.sync else None,
         )
-
-
-def inline_reviewer() -> Callable[[str, str], str]:
-    """Both teachers in this process, for ``--sync``: the same checks, the same records."""
-    from school.contracts import TEACHER_ROLES
-    from teacher import TeacherWorktree
-
-    teachers: dict[str, TeacherWorktree] = {}
-
-    def review(role: str, bead: str) -> str:
-        assert role in TEACHER_ROLES
-        if role not in teachers:
-            teachers[role] = TeacherWorktree(role)
-            teachers[role].boot()
-        return teachers[role].review(bead)
-
-    return review
 
 
 def tell(result: Result, *, json_: bool) -> None:
@@ -368,15 +351,9 @@ def status(asked: Asked, *, watch: bool) -> None:
         return
     if asked.json:
         raise click.UsageError("--watch is for people; ask again for another document")
-    from school.status.render import watch_status
-    from school.system.watch import Watcher
+    from school.status.watching import watch as watch_again
 
-    def wait() -> bool:
-        watcher.wait(1.0)
-        return True
-
-    with Watcher(asked.settings.signal_dir, rescan_s=1.0) as watcher:
-        watch_status(sys.stdout, lambda: status_document(asked.settings, repo=asked.repo), wait)
+    watch_again(asked.settings, asked.repo)
 
 
 @command("list", click.option("--all", "all_", is_flag=True, help="The finished ones too."))
@@ -442,6 +419,24 @@ def verify(asked: Asked, **wished: Any) -> int:  # noqa: ANN401 - click hands ov
     from school.status.verify import Wish, perform
 
     return perform(Wish.of(asked.repo, wished), asked.settings, emit if asked.json else None)
+
+
+@command("governor", *GOVERNOR)
+def governor(asked: Asked, words: tuple[str, ...]) -> int:
+    """Show how the governor sees its sessions or one of them, or a line of its report."""
+    from school.status.governor import perform
+
+    return perform(asked.settings, words, emit if asked.json else None)
+
+
+@command("hermes", *HERMES)
+def hermes(asked: Asked, action: str) -> int:
+    """Put our plugin into the Hermes home, or say how it is there; exit 1 when it is not in force."""
+    from school.status.hermes import install, state
+
+    rows = install(asked.settings) if action == "install" else state(asked.settings)
+    show_document("doctor", rows, asked)
+    return int(any(row["ok"] is False for row in rows))
 
 
 if __name__ == "__main__":

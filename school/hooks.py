@@ -17,6 +17,7 @@ dicts and lists of an event (of a conversation: of the list, not of its messages
 Not promised: that a callback which hangs stops (see ``school.system.patience``), nor that two callbacks of one adviser
 never run at once: after a time-out they may.
 
+``attempt`` takes one step of setting an adviser up (an import, a registration) in the same spirit, without a time.
 ``close()`` ends the idle threads; after it nobody is told anything. Errors: ValueError from ``add`` for a name that is
 no hook. The rest raises nothing.
 """
@@ -133,6 +134,14 @@ class Hooks:
             if message := self._ask(listener, event, _as_hold):
                 return message
         return ""
+
+    def attempt(self, adviser: str, what: str, step: Callable[[], _T]) -> _T | None:
+        """What *step* of setting *adviser* up returns, here and now, or None and a fault."""
+        try:
+            return step()
+        except Exception as cause:  # noqa: BLE001 - advisers are fail-open from their building on
+            self._fault(_Listener(adviser, what, step, 0.0), type(cause).__name__, _reason(cause))
+            return None
 
     def close(self) -> None:
         """Tell nobody anything from now on."""

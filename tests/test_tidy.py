@@ -47,7 +47,10 @@ FLOORS = {
     "leaf": 6,
     "teacher": 6,
     "school.demo": 6,
+    "school.hermes": 6,
+    "school.inline": 6.5,
     "conductor": 7,
+    "plugins.hermes": 7,
 }
 # A call and the only files that may make it.
 HOMES = {
@@ -167,6 +170,7 @@ def test_no_file_is_dead() -> None:
         "school.agents.deterministic",
         "school.agents.chores",
         "school.agents.model.main",
+        "plugins.hermes",
     }
     texts = {name: (ROOT / name).read_text() for name in tracked() if name.endswith(".py")}
     used = {module for text in texts.values() for _, module in imports_of(ast.parse(text))}

@@ -1,4 +1,4 @@
-"""The flags of ``verify``, kept apart from what they ask for, so that ``--help`` loads none of it."""
+"""The flags of ``verify``, ``governor`` and ``hermes``, apart from what they ask for: ``--help`` loads none of it."""
 
 from __future__ import annotations
 
@@ -37,3 +37,5 @@ _VERIFY: Final = (
 )
 # Decorators are applied from the innermost outwards.
 VERIFY: Final = tuple(reversed(_VERIFY))
+GOVERNOR: Final = (click.argument("words", nargs=-1, metavar="[BEAD] [report]"),)
+HERMES: Final = (click.argument("action", type=click.Choice(["install", "status"])),)
