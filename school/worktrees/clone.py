@@ -178,19 +178,11 @@ class SchoolClone:
         # Copying object files is quickest; it would keep borrowed objects borrowed, and cannot end at a shallow
         # boundary, so such repositories are asked for their history instead.
         borrowed = (source / "objects" / "info" / "alternates").exists()
-        how = ["--no-local"] if borrowed or repository.shallow else ["--no-hardlinks"]
-        run = Git(cwd=self.path.parent, config=FETCH_CONFIG).run
         try:
-            run(
-                "clone",
-                "--quiet",
-                "--bare",
-                "--template=",
-                *how,
-                str(source),
-                str(aside),
-                timeout_s=FETCH_TIMEOUT_S,
-            )
+            if borrowed or repository.shallow:
+                self._clone(source, "--no-local")
+            else:
+                self._copy(source)
         except GitError as cause:
             self._sweep()
             raise WorktreeError(
@@ -208,6 +200,20 @@ class SchoolClone:
         if not self._usable(repository):
             raise WorktreeError(f"{self.path}: git said the clone was made, and it is not there")
         _log.info("clone.made", path=str(self.path), repo=str(repository.path))
+
+    def _copy(self, source: Path) -> None:
+        """Copy *source*; ask for its history where a repack of the user's takes files away under the copy."""
+        try:
+            self._clone(source, "--no-hardlinks")
+        except GitError as cause:
+            _log.warning("clone.copy_failed", source=str(source), why=str(cause))
+            self._sweep()
+            self._clone(source, "--no-local")
+
+    def _clone(self, source: Path, how: str) -> None:
+        run = Git(cwd=self.path.parent, config=FETCH_CONFIG).run
+        words = ("clone", "--quiet", "--bare", "--template=", how, str(source), str(self._aside()))
+        run(*words, timeout_s=FETCH_TIMEOUT_S)
 
     def _bring(self, repository: Repository, commits: Iterable[str]) -> None:
         lacking = [commit for commit in commits if not self.has(commit)]
