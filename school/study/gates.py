@@ -6,7 +6,7 @@ why ends it at once. What a gate held, and whether the next turn followed it, is
 that the agent had given: that answer stays its answer, and no reminder is the user's word.
 
 ``StopGate`` asks for a check where ``school.verification.stop`` says that one is due; ``blocked`` is what the agent
-named instead. ``CoachGate`` asks whoever listens to ``pre_verify``. ``HandoffGate`` reminds once of the result file
+named instead. ``CoachGate`` asks the coach. ``HandoffGate`` reminds once of the result file
 where it is missing or contradicts what lies there. No errors: the ledger's are the session's ``fault``.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from school.contracts import Claim, TurnEnd
-from school.hooks import Hooks
+from school.study.advisers import Advisers
 from school.study.evidence import SessionEvidence
 from school.study.guidance import Guidance
 from school.system import log
@@ -129,29 +129,16 @@ class StopGate:
 
 
 class CoachGate:
-    """Whoever listens to ``pre_verify``, asked where files were changed."""
+    """The coach, and whoever else listens to ``pre_verify``."""
 
     name = "coach"
     budget = HOLDS_MAX
 
-    def __init__(self, hooks: Hooks, evidence: SessionEvidence, *, model: str) -> None:
-        self.hooks = hooks
-        self.evidence = evidence
-        self.model = model
+    def __init__(self, advisers: Advisers) -> None:
+        self.advisers = advisers
 
     def ask(self, turn: TurnEnd, given: int) -> str:
-        changed = self.evidence.changed()
-        if not changed:
-            return ""
-        return self.hooks.hold(
-            session_id=self.evidence.session,
-            platform="leaf",
-            model=self.model,
-            coding=True,
-            attempt=given,
-            final_response=turn.answer,
-            changed_paths=changed,
-        )
+        return self.advisers.gate(turn, given)
 
     def followed(self, turn: TurnEnd) -> None:
         """Nobody but the coach can say."""

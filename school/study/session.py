@@ -23,7 +23,7 @@ from school.contracts import (
     Workspace,
 )
 from school.settings import Settings
-from school.study.advisers import Advisers
+from school.study.advisers import Advisers, Seat
 from school.study.evidence import SessionEvidence, line_of
 from school.study.gates import CoachGate, EndGate, Gates, HandoffGate, StopGate
 from school.study.guidance import Guidance
@@ -58,7 +58,8 @@ class Study:
         self.evidence = SessionEvidence(
             str(bag["bead"]), workspace.path, terms.verify, settings, live=spec.kind in LIVE_KINDS
         )
-        self.advisers = Advisers(self.evidence, self.guidance, self.advice, settings)
+        seat = Seat(workspace.path, workspace.base_commit, spec.model, self.advice, settings)
+        self.advisers = Advisers(seat, self.evidence, self.guidance)
         self.hooks = self.advisers.hooks
         recipe = "" if self.evidence.commands else _recipe_of(workspace.path)
         self._stop_gate = StopGate(self.evidence, recipe=recipe, scratch=scratch, result_path=result_path)
@@ -70,7 +71,7 @@ class Study:
     def _gates(self, result_path: Path) -> list[EndGate]:
         read_only = self.bag.get("student") in READ_ONLY_ROLES
         others: list[EndGate] = [
-            CoachGate(self.hooks, self.evidence, model=self.spec.model),
+            CoachGate(self.advisers),
             HandoffGate(self.evidence, result_path, read_only=read_only),
         ]
         return [self._stop_gate, *others] if self.advice.on_stop else others
