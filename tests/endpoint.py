@@ -54,12 +54,16 @@ _HANG_TICK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An answer that is none. ``kind``: status, hang, empty, malformed, cut, invalid_utf8 or huge."""
+    """An answer that is none. ``kind``: status, hang, empty, malformed, cut, invalid_utf8 or huge.
+
+    ``body`` is what a ``status`` says instead of the error object of the format.
+    """
 
     kind: str
     code: int = 200
     message: str = ""
     headers: dict[str, str] = field(default_factory=dict)
+    body: dict[str, Any] | None = None
 
 
 Turn = Answer | Failure
@@ -252,8 +256,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _fail(self, failure: Failure, wire: Wire, *, streamed: bool) -> None:
         if failure.kind == "status":
-            body = json.dumps(wire.error(failure.code, failure.message)).encode()
-            self._plain(failure.code, body, failure.headers)
+            said = failure.body or wire.error(failure.code, failure.message)
+            self._plain(failure.code, json.dumps(said).encode(), failure.headers)
         elif failure.kind == "hang":
             if streamed:
                 self._begin_stream()

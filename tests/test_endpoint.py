@@ -118,11 +118,11 @@ def test_a_cut_stream_is_cut() -> None:
 
 def test_a_hang_ends_with_the_endpoint() -> None:
     with FakeEndpoint([HANG]) as endpoint:
-        with socket.create_connection(("127.0.0.1", endpoint.port), timeout=5) as client:
+        place = ("127.0.0.1", endpoint.port)
+        with socket.create_connection(place, timeout=5) as client, pytest.raises(TimeoutError):
             client.sendall(b"POST /v1/responses HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}")
             client.settimeout(0.2)
-            with pytest.raises(TimeoutError):
-                client.recv(1)
+            client.recv(1)
 
 
 def test_another_path_and_a_title_take_no_turn() -> None:

@@ -26,6 +26,7 @@ from school.agents.judging import Turn, combined, judged
 from school.agents.presets.base import Preset, Reading, Said, Setting, Start, session_of
 from school.agents.process import Job
 from school.agents.prompt import prompt_for
+from school.agents.vigil import PATIENCE_S, Vigil
 from school.contracts import AgentOutcome, Brief, TurnEnd
 from school.system import clock, files
 
@@ -73,19 +74,26 @@ class _Conversation:
         files.write_atomic(self.job.output_dir / f"{prefix}{PROMPT_NAME}", raw)
         prompt_file = self.job.brief_path.with_suffix(".md")
         out = files.ensure_dir(self.job.tmpdir / "school" / f"turn-{number}")
-        start = self._start(prompt_file, out, first=number == 1)
+        start = self._start(prompt, prompt_file, out)
         if start.placed:
             files.write_atomic(prompt_file, raw)
         left_s = max(0.1, self.deadline - clock.monotonic())
-        outcome = self._with(start).run(
-            start.argv, stdin=raw if start.stdin else b"", timeout_s=left_s, prefix=prefix
-        )
+        job, vigil = self._with(start), self._vigil(out, prefix)
+        if vigil is not None:
+            job = dataclasses.replace(job, cancelled=lambda: self.job.cancelled() or vigil())
+        stdin = raw if start.stdin else b""
+        outcome = job.run(start.argv, stdin=stdin, timeout_s=left_s, prefix=prefix)
+        if vigil is not None and vigil.fired and outcome.reason == "interrupted":
+            outcome.reason = "stalled"
+            outcome.detail = (
+                f"{job.spec.name} told for {vigil.patience_s:g} s of nothing but errors, and was ended"
+            )
         return judged(number, message, outcome, self._read(outcome, out, prefix), self.job.spec)
 
-    def _start(self, prompt_file: Path, out: Path, *, first: bool) -> Start:
+    def _start(self, prompt: str, prompt_file: Path, out: Path) -> Start:
         spec = self.job.spec
         if self.preset is None:
-            argv = spec.argv if first else spec.resume
+            argv = spec.resume if self.turns else spec.argv
             return Start(
                 self._filled(argv, prompt_file), stdin=spec.prompt == "stdin", placed=spec.prompt == "file"
             )
@@ -94,6 +102,7 @@ class _Conversation:
             home=files.ensure_dir(self.job.tmpdir / "school" / "home"),
             out=out,
             prompt_file=prompt_file,
+            prompt=prompt,
             session=self.session,
             key=os.environ.get(spec.api_key_env, "") if spec.api_key_env else "",
         )
@@ -109,6 +118,13 @@ class _Conversation:
             files.write_atomic(path, content.encode())
         added = {**places, **start.env, **self.job.spec.set_env}
         return dataclasses.replace(self.job, spec=self.job.spec.model_copy(update={"set_env": added}))
+
+    def _vigil(self, out: Path, prefix: str) -> Vigil | None:
+        if self.preset is None:
+            return None
+        watched = {name: self.job.output_dir / f"{prefix}{name}" for name in ("stdout", "stderr")}
+        watched |= {name: out / name for name in self.preset.results}
+        return Vigil(self.preset, watched, min(PATIENCE_S, self.job.limits.stall_timeout_s))
 
     def _filled(self, argv: list[str], prompt_file: Path) -> list[str]:
         values = {

@@ -2,8 +2,8 @@
 
 ``judged`` decides how a turn ended, from what its CLI reported and from how its process ended. What the CLI reported
 counts more than an exit status: a status of 0 proves nothing, and one of 1 nothing beside a reported end. A turn that
-was ended from outside has that reason, unless the last that the CLI had to say was that its endpoint fails or refuses:
-then that is why, and not the student. ``combined`` adds the turns up.
+was ended from outside has that reason, unless the last that the CLI had to say was that its endpoint fails or refuses,
+or it stood still while it waited for its model: then that is why, and not the student. ``combined`` adds the turns up.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from school.contracts import AgentOutcome, AgentSpec, Claim, bounded
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024
 SUMMARY_BYTES_MAX: Final = 16 * 1024
-_ENDED_BY_ITSELF: Final = ("", "exit", "killed")
-_WAITED_IN_VAIN: Final = ("timeout", "stalled", "startup")
+_ENDED_BY_ITSELF: Final = ("", "exit")
+_ENDED_FROM_OUTSIDE: Final = ("timeout", "stalled", "startup", "killed")
 _OF_THE_ENDPOINT: Final = ("quota", "unavailable", "login")
 _COUNTS: Final = ("requests", "input_tokens", "output_tokens", "cost_usd", "wall_s", "cpu_s")
 
@@ -67,20 +67,25 @@ def judged(number: int, message: str, outcome: AgentOutcome, reading: Reading, s
 
 def _ending(outcome: AgentOutcome, reading: Reading, spec: AgentSpec) -> tuple[str, str]:
     """Reason and sentence for how the turn ended; both empty for one that the CLI brought to its end."""
-    if not spec.preset or outcome.reason not in (*_ENDED_BY_ITSELF, *_WAITED_IN_VAIN):
+    if not spec.preset or outcome.reason not in (*_ENDED_BY_ITSELF, *_ENDED_FROM_OUTSIDE):
         return outcome.reason, outcome.detail
-    name = spec.name
     said = reading.detail or (reading.errors[-1] if reading.errors else "")
     why = f": {said}" if said else ""
-    if outcome.reason in _WAITED_IN_VAIN or outcome.reason == "killed":
-        if reading.reason in _OF_THE_ENDPOINT and not reading.ended:
-            return reading.reason, f"{outcome.detail}; its model's endpoint had failed it{why}"
-        return outcome.reason, outcome.detail + (f"; its last error{why}" if said else "")
+    if outcome.reason in _ENDED_FROM_OUTSIDE:
+        return _cut_short(outcome, reading, why)
+    how = f"{spec.name} ended with exit status {outcome.exit_code}"
     if reading.reason:
-        return reading.reason, f"{name} ended with exit status {outcome.exit_code}{why}"
-    if reading.ended:
-        return "", ""
-    return "exit", f"{name} ended with exit status {outcome.exit_code} and reported no end of its turn{why}"
+        return reading.reason, f"{how}{why}"
+    return ("", "") if reading.ended else ("exit", f"{how} and reported no end of its turn{why}")
+
+
+def _cut_short(outcome: AgentOutcome, reading: Reading, why: str) -> tuple[str, str]:
+    """Why a turn was ended from outside: its own fault, or that of the endpoint it waited for."""
+    if reading.reason in _OF_THE_ENDPOINT and not reading.ended:
+        return reading.reason, f"{outcome.detail}; its model's endpoint had failed it{why}"
+    if outcome.reason == "stalled" and reading.waiting:
+        return "unavailable", f"{outcome.detail}; it waited for an answer of its model"
+    return outcome.reason, outcome.detail + (f"; its last error{why}" if why else "")
 
 
 def _claim(claim: Claim, reading: Reading) -> Claim:
@@ -122,8 +127,9 @@ def _output(turns: Sequence[Turn]) -> str:
 def _usage(turns: Sequence[Turn]) -> dict[str, Any]:
     used: dict[str, Any] = {}
     for turn in turns:
+        whole_session = turn.reading.usage if turn.reading.cumulative else {}
         for name, value in turn.outcome.usage.items():
             known = used.get(name)
-            adds = name in _COUNTS and known is not None and value is not None
+            adds = name in _COUNTS and name not in whole_session and known is not None and value is not None
             used[name] = round(known + value, 6) if adds else (value if value is not None else known)
     return used

@@ -13,7 +13,8 @@ A ``command`` agent is any command line tool that takes a prompt and works in th
     env = ["MY_AGENT_API_KEY"]                        # variables that it needs; nothing else is passed on
     set_env = {MY_AGENT_MODE = "batch"}
 
-In ``argv``, ``{prompt_file}``, ``{brief}``, ``{result}`` and ``{model}`` are replaced. Errors: ConfigError naming the
+In ``argv``, ``{prompt_file}``, ``{brief}``, ``{result}`` and ``{model}`` are replaced. With ``preset`` (see
+``school.agents.presets``) nothing else is needed; ``argv`` is then only how the program is called. Errors: ConfigError naming the
 agent, the key and what is known; nothing is looked up on the machine except by ``missing`` and ``available``.
 """
 
@@ -28,6 +29,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from school.agents import chores
+from school.agents.presets import find
+from school.agents.presets.base import Preset
+from school.agents.presets.installed import version_of
 from school.contracts import AgentConfig, AgentSpec, ProjectConfig
 from school.errors import ConfigError
 
@@ -48,21 +52,46 @@ def resolve(name: str, config: ProjectConfig) -> AgentSpec:
         raise ConfigError(f"no agent is called {name!r}; there are {', '.join([*config.agents, *BUILT_IN])}")
     configured = config.agents[name]
     _check(name, configured)
+    preset = _preset(name, configured)
     return AgentSpec(
         name=name,
         kind=configured.kind,
         model=configured.model,
-        argv=list(configured.argv),
+        argv=list(configured.argv) or ([preset.program] if preset else []),
         prompt=configured.prompt if configured.kind == "command" else "none",
         preset=configured.preset,
         resume=list(configured.resume),
         env=list(configured.env),
         set_env=dict(configured.set_env),
-        write=list(configured.write),
+        write=[*_state_paths(preset, configured), *configured.write],
         base_url=configured.base_url,
         api_key_env=configured.api_key_env,
         timeout_s=configured.timeout_s,
     )
+
+
+def _preset(name: str, agent: AgentConfig) -> Preset | None:
+    """The preset that *agent* names; ConfigError where there is none or it cannot be had with the rest."""
+    if not agent.preset:
+        return None
+    where = f"[agents.{name}]"
+    if agent.kind != "command":
+        raise ConfigError(f'{where} preset = "{agent.preset}": presets are for kind = "command"')
+    if agent.resume or agent.prompt != "stdin":
+        raise ConfigError(
+            f"{where} preset says how the prompt goes in and what resumes; leave prompt and resume out"
+        )
+    try:
+        return find(agent.preset)
+    except ConfigError as error:
+        raise ConfigError(f"{where} {error}") from None
+
+
+def _state_paths(preset: Preset | None, agent: AgentConfig) -> list[str]:
+    """What the CLI of *preset* must write: with an endpoint of ours it keeps everything in the agent's own home."""
+    if preset is None or agent.base_url:
+        return []
+    return preset.state_paths(os.environ)
 
 
 def _check(name: str, agent: AgentConfig) -> None:
@@ -73,10 +102,8 @@ def _check(name: str, agent: AgentConfig) -> None:
     if agent.kind == "model":
         _check_model(where, agent)
         return
-    if agent.preset:
-        raise ConfigError(
-            f'{where} preset = "{agent.preset}": there are no presets; write argv and prompt instead'
-        )
+    if agent.preset and not agent.argv:
+        return
     if not agent.argv or not agent.argv[0]:
         raise ConfigError(f"{where} argv: expected the program and its arguments as a list")
     if any("\0" in argument for argument in agent.argv):
@@ -133,9 +160,12 @@ def missing(spec: AgentSpec) -> str:
     # A relative path with a slash means a file of the working tree, which is not there yet.
     if "/" in program and not program.startswith("/"):
         return ""
-    if shutil.which(program, path=search_path()):
-        return ""
-    return f"the agent {spec.name} needs {program}, which is not on PATH"
+    if not shutil.which(program, path=search_path()):
+        hint = f" ({find(spec.preset).install})" if spec.preset else ""
+        return f"the agent {spec.name} needs {program}, which is not on PATH{hint}"
+    if spec.preset and spec.api_key_env and not os.environ.get(spec.api_key_env):
+        return f"the agent {spec.name} needs the variable {spec.api_key_env}, which is not set"
+    return ""
 
 
 def _missing_for_model(spec: AgentSpec) -> str:
@@ -146,16 +176,26 @@ def _missing_for_model(spec: AgentSpec) -> str:
     return ""
 
 
+def _installed(spec: AgentSpec) -> str:
+    if not spec.preset:
+        return "installed"
+    preset = find(spec.preset)
+    version = version_of(preset, spec.argv, search_path()) or "of a version that it does not tell"
+    return f"{preset.name} {version}; the preset was tried with {preset.tried}"
+
+
 def available(config: ProjectConfig) -> list[dict[str, Any]]:
     """One row of ``doctor`` for each agent; ``ok`` is None where an optional one is absent."""
     rows = []
     for name in [*config.agents, *BUILT_IN]:
         try:
-            lacks = missing(resolve(name, config))
+            spec = resolve(name, config)
+            lacks = missing(spec)
         except ConfigError as error:
             rows.append({"check": f"agent:{name}", "ok": False, "detail": str(error)})
             continue
-        rows.append({"check": f"agent:{name}", "ok": None if lacks else True, "detail": lacks or "installed"})
+        detail = lacks or _installed(spec)
+        rows.append({"check": f"agent:{name}", "ok": None if lacks else True, "detail": detail})
     for chore in chores.CHORES.values():
         found = chores.tool_path(chore.tool)
         lacks = "" if found else f"{chore.tool} is not installed"

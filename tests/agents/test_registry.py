@@ -47,6 +47,60 @@ def test_a_configured_agent_is_complete() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("preset", "argv", "write"),
+    [
+        ("codex", ["codex"], ["~/.codex"]),
+        ("hermes", ["hermes"], ["/elsewhere/hermes"]),
+        ("mini-swe-agent", ["mini"], []),
+        ("claude", ["claude"], ["~/.claude", "~/.claude.json"]),
+        (
+            "opencode",
+            ["opencode"],
+            [
+                "/data/opencode",
+                "~/.local/state/opencode",
+                "~/.cache/opencode",
+                "~/.config/opencode",
+            ],
+        ),
+    ],
+)
+def test_a_preset_needs_nothing_else(
+    preset: str, argv: list[str], write: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_HOME", "/elsewhere/hermes")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    spec = registry.resolve("mine", config(mine=AgentConfig(preset=preset)))
+    assert (spec.kind, spec.preset, spec.argv, spec.write, spec.env) == ("command", preset, argv, write, [])
+
+
+def test_with_an_endpoint_of_its_own_a_preset_writes_nowhere_else() -> None:
+    mine = AgentConfig(preset="codex", base_url="http://127.0.0.1:1/v1", argv=["npx", "codex"], write=["~/x"])
+    spec = registry.resolve("mine", config(mine=mine))
+    assert (spec.argv, spec.write, spec.base_url) == (["npx", "codex"], ["~/x"], "http://127.0.0.1:1/v1")
+
+
+def test_what_a_preset_lacks_is_told_with_the_way_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    spec = registry.resolve("mine", config(mine=AgentConfig(preset="codex", api_key_env="MY_KEY")))
+    assert registry.missing(spec) == (
+        "the agent mine needs codex, which is not on PATH (npm install -g @openai/codex)"
+    )
+    (tmp_path / "codex").write_text("#!/bin/sh\necho codex-cli 9.8.7\n")
+    (tmp_path / "codex").chmod(0o755)
+    assert registry.missing(spec) == "the agent mine needs the variable MY_KEY, which is not set"
+    monkeypatch.setenv("MY_KEY", "k")
+    rows = registry.available(config(mine=AgentConfig(preset="codex", api_key_env="MY_KEY")))
+    assert rows[0] == {
+        "check": "agent:mine",
+        "ok": True,
+        "detail": "codex 9.8.7; the preset was tried with 0.171.0",
+    }
+
+
 @pytest.mark.parametrize("name", registry.BUILT_IN)
 def test_the_deterministic_agents_are_always_there(name: str) -> None:
     spec = registry.resolve(name, config())
@@ -87,7 +141,10 @@ def test_an_unknown_agent_names_the_known() -> None:
         (AgentConfig(kind="model"), r"\[agents.mine\] model"),
         (AgentConfig(kind="model", model="gpt-4o"), "which provider"),
         (AgentConfig(kind="model", model="openai:gpt-4o", api_key_env="A=B"), "'A=B' is no name"),
-        (AgentConfig(argv=["x"], preset="codex"), 'preset = "codex"'),
+        (AgentConfig(preset="codx"), 'there is no preset "codx"; there are codex, hermes, mini-swe-agent, '),
+        (AgentConfig(preset="codex", kind="run"), 'presets are for kind = "command"'),
+        (AgentConfig(preset="codex", prompt="file"), "leave prompt and resume out"),
+        (AgentConfig(preset="codex", resume=["x"]), "leave prompt and resume out"),
         (AgentConfig(argv=["x", "a\0b"]), "NUL"),
         (AgentConfig(argv=["x"], env=["A=B"]), "'A=B' is no name"),
         (AgentConfig(argv=["x"], set_env={"": "1"}), "'' is no name"),

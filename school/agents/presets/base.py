@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from school.contracts import AgentSpec, bounded
 from school.system.documents import well_formed
@@ -23,6 +24,7 @@ ANSWER_BYTES_MAX: Final = 64 * 1024
 DETAIL_BYTES_MAX: Final = 1024
 RESULT_BYTES_MAX: Final = 16 * 1024
 TOOLS_MAX: Final = 2000
+DOLLARS_MAX: Final = 1e6
 LINE_BYTES_MAX: Final = 8 * 1024 * 1024
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}")
 
@@ -32,7 +34,7 @@ class Setting:
     """What a turn is started with.
 
     ``home`` is a folder of this agent's own, which lasts as long as its bead's leaf; ``out`` is one of this turn's
-    own, empty. ``session`` is '' in the first turn. ``key`` is the value of the variable that ``spec.api_key_env``
+    own, empty. ``prompt`` is what is asked; ``session`` is '' in the first turn. ``key`` is the value of the variable that ``spec.api_key_env``
     names.
     """
 
@@ -40,6 +42,7 @@ class Setting:
     home: Path
     out: Path
     prompt_file: Path
+    prompt: str = ""
     session: str = ""
     key: str = ""
 
@@ -106,7 +109,9 @@ class Reading:
 
     ``ended`` is True only where the CLI itself reported the end of a turn that it finished. ``reason`` is '' or one of
     AgentOutcome's: ``quota`` (``retry_at`` is its reset, where stated), ``unavailable``, ``login`` or ``exit``.
-    ``usage`` has requests, input_tokens, output_tokens and cost_usd as far as they were told.
+    ``errors`` are those since the last sign of progress. ``usage`` has requests, input_tokens, output_tokens and
+    cost_usd as far as they were told; ``cumulative`` says that it counts the whole session, not this turn. ``waiting``
+    is whether the last that was told leaves it waiting for its model, with no tool at work.
     """
 
     ended: bool = False
@@ -118,28 +123,51 @@ class Reading:
     usage: dict[str, Any] = field(default_factory=dict)
     tools: list[ToolUse] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    cumulative: bool = False
+    waiting: bool = False
+
+    def use(self, tool: ToolUse) -> None:
+        """Note a tool that was used; of more than anybody counts the first are kept."""
+        if len(self.tools) < TOOLS_MAX:
+            self.tools.append(tool)
 
 
-class Preset(Protocol):
+class Preset(ABC):
     """One CLI. ``locations`` are variables that say where it keeps things; they are passed on where set.
 
-    ``write`` are the state paths that it must be able to write, ``results`` the files below a turn's ``out`` that it
-    leaves; ``resumes`` is whether a second turn is possible. ``version`` are the words that make it print its version,
-    ``tried`` is the version that it was really driven with.
+    ``write`` are the state paths that it must be able to write, each as ``VARIABLE/below:default``, ``results`` the files below a turn's ``out`` that it
+    leaves; ``resumes`` is whether a second turn is possible, ``install`` the command that installs it. ``version`` are the words that make it print its version,
+    ``tried`` is the version that it was really driven with. ``read`` is also asked about the ends of what a turn that
+    still runs has said so far: errors, and no end, then mean that its endpoint fails at this moment.
     """
 
     name: str
     program: str
-    version: tuple[str, ...]
     tried: str
-    locations: tuple[str, ...]
-    write: tuple[str, ...]
-    results: tuple[str, ...]
-    resumes: bool
+    install: str
+    version: tuple[str, ...] = ("--version",)
+    locations: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    resumes: bool = True
 
-    def start(self, setting: Setting) -> Start: ...
+    def state_paths(self, environ: Mapping[str, str]) -> list[str]:
+        """What it must be able to write, where *environ* puts it."""
+        found = []
+        for place in self.write:
+            variable, _, default = place.partition(":")
+            folder, _, below = variable.partition("/")
+            moved = environ.get(folder, "")
+            found.append(f"{moved}/{below}".rstrip("/") if moved.startswith("/") else default)
+        return found
 
-    def read(self, said: Said) -> Reading: ...
+    @abstractmethod
+    def start(self, setting: Setting) -> Start:
+        """How a turn is started."""
+
+    @abstractmethod
+    def read(self, said: Said) -> Reading:
+        """What a turn says."""
 
 
 # --- untrusted data -----------------------------------------------------------------------------------------
@@ -171,6 +199,12 @@ def text(value: object, limit_bytes: int = ANSWER_BYTES_MAX) -> str:
 def whole(value: object) -> int:
     """*value* if it is a count; 0 otherwise."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else 0
+
+
+def dollars(value: object) -> float | None:
+    """*value* if it is what something cost."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and 0 <= value < DOLLARS_MAX else None  # type: ignore[arg-type, operator]
 
 
 def inner(value: object, *path: str) -> dict[str, Any]:

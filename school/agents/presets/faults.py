@@ -2,7 +2,8 @@
 
 ``fault(text, now) -> Fault`` reads error text as CLIs print it. Only text that a CLI reported *as an error* may be
 given to it: what an agent says of its work may hold any of these words. ``retry_at`` is ISO-8601, from a stated moment
-or a stated number of seconds, minutes, hours or days; '' where none is stated. Pure.
+or a stated number of seconds, minutes, hours or days; '' where none is stated. ``failed(reading, said)`` puts what the
+errors of a reading mean into it, for a turn that did not end well. Pure.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
+
+from school.agents.presets.base import DETAIL_BYTES_MAX, Reading, Said
+from school.contracts import bounded
 
 TEXT_CHARS_MAX: Final = 4000
 LONGEST: Final = timedelta(days=31)
@@ -28,7 +32,8 @@ _LOGIN: Final = re.compile(
 _ABSENT: Final = re.compile(
     r"\b5\d\d\b|connection (?:refused|error|reset|aborted|failed)|connect(?:ion)? (?:timed? ?out|error)|unable to connect"
     r"|econn\w+|etimedout|enotfound|eai_again|could not resolve|name or service not known|network|overloaded"
-    r"|service unavailable|bad gateway|internal server error|server.?error|stream (?:disconnected|closed|ended)"
+    r"|service unavailable|bad gateway|internal server error|server.?error|stream (?:was )?(?:disconnected|closed|cut)"
+    r"|codec can't decode|utf-?8 error|invalid utf-?8|unterminated string|expecting value|json.?parse|jsondecode"
     r"|error sending request|timed? ?out|empty (?:response|stream)|apiconnection\w*|fetch failed|cannot connect"
     r"|idle timeout|incomplete chunked|peer closed|socket (?:hang up|closed|connection was closed)|high demand",
     re.IGNORECASE,
@@ -50,6 +55,10 @@ _EPOCH: Final = re.compile(
     r"(?:resets?_at|reset|limit reached\|)[\"'\s:=]{0,6}(1\d{9})(?:\d{3})?\b", re.IGNORECASE
 )
 _MOMENT: Final = re.compile(r"\b(20\d\d-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)")
+# A time of day, perhaps with its date, as codex says it: in the zone of whoever reads it.
+_HOUR: Final = re.compile(
+    r"try again at (?:([A-Z][a-z]{2}) (\d{1,2})(?:st|nd|rd|th),? (\d{4}),? )?(\d{1,2}):(\d{2}) ?([AP]M)"
+)
 _FACTORS: Final = {"ms": 0.001, "m": 60, "s": 1, "h": 3600, "d": 86400}
 
 
@@ -72,6 +81,16 @@ def fault(said: str, now: datetime) -> Fault:
     return Fault()
 
 
+def failed(reading: Reading, said: Said) -> Reading:
+    """*reading* with the reason of its last error, unless the turn ended well; an error of no known kind is ``exit``."""
+    if reading.ended or not reading.errors:
+        return reading
+    reading.detail = bounded(reading.errors[-1], DETAIL_BYTES_MAX)
+    meant = fault(reading.errors[-1], said.now)
+    reading.reason, reading.retry_at = meant.reason or "exit", meant.retry_at
+    return reading
+
+
 def reset_in(said: str, now: datetime) -> str:
     """The moment that *said* states for another try, as ISO-8601 UTC; '' for none."""
     moment = _stated(said, now)
@@ -87,13 +106,33 @@ def _stated(said: str, now: datetime) -> datetime | None:
         return now + timedelta(seconds=min(float(found[1]), LONGEST.total_seconds() * 2))
     if found := _AFTER.search(said):
         return now + timedelta(seconds=_duration(said, found))
-    if found := _MOMENT.search(said):
-        try:
-            moment = datetime.fromisoformat(found[1])
-        except ValueError:
-            return None
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return None
+    if found := _HOUR.search(said):
+        return _time_of_day(found, now)
+    found = _MOMENT.search(said)
+    return _moment(found[1]) if found else None
+
+
+def _moment(said: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(said)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _time_of_day(found: re.Match[str], now: datetime) -> datetime | None:
+    month, day, year, hour, minute, half = found.groups()
+    here = now.astimezone()
+    try:
+        moment = here.replace(
+            hour=int(hour) % 12 + (12 if half == "PM" else 0), minute=int(minute), second=0, microsecond=0
+        )
+        if month:
+            number = datetime.strptime(month, "%b").month  # noqa: DTZ007 - only the name of the month
+            return moment.replace(year=int(year), month=number, day=int(day))
+    except ValueError:
+        return None
+    return moment if moment > here - timedelta(minutes=2) else moment + timedelta(days=1)
 
 
 def _duration(said: str, found: re.Match[str]) -> float:
