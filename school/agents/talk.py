@@ -5,7 +5,8 @@ of the job) and runs the coroutine ``speak(wire)`` in an event loop of a thread 
 next line, None when the agent's output has ended; ``wire.write(data)`` waits no longer than ``WRITE_S`` for an agent
 that does not read. The process is watched by the caller's thread meanwhile: whatever *speak* waits for, the limits
 and a cancellation end the process, its output then ends, and so does *speak*. When *speak* returns first, the agent
-gets the end of its input and ``LINGER_S`` to go; then it is ended.
+gets the end of its input and ``LINGER_S`` to go; then it is ended. A cancellation ends it at once, or after *cancel_s*,
+for a *speak* that asks the agent to stop first.
 
 A line longer than ``LINE_BYTES_MAX`` is a LineTooLong, and all together may not exceed ``TALK_BYTES_MAX``: memory is
 bounded whatever an agent writes. While ``wire.at_work()`` is held (advisers and gates are asked), the agent waits for us
@@ -55,9 +56,11 @@ class Wire:
 
     def __init__(self, reader_fd: int, writer_fd: int) -> None:
         self.error: BaseException | None = None
-        self._fds = [reader_fd, writer_fd]
+        # Each is closed by its transport, and once more when all is over.
+        self._ends = [os.fdopen(reader_fd, "rb", buffering=0), os.fdopen(writer_fd, "wb", buffering=0)]
         self._over_at = float("inf")
         self._busy = 0
+        self._guard = threading.Lock()
         self._asked = 0
         self._reader: _Heard | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -78,12 +81,14 @@ class Wire:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """While held, it is we who let the agent wait."""
-        self._busy += 1
+        """While held, it is we who let the agent wait; in any thread."""
+        with self._guard:
+            self._busy += 1
         try:
             yield
         finally:
-            self._busy -= 1
+            with self._guard:
+                self._busy -= 1
 
     async def read_line(self) -> bytes | None:
         """The next line with its end, None at the end of all; LineTooLong."""
@@ -120,17 +125,17 @@ class Wire:
         finally:
             # Its output may end a little before its process does, whose exit status is worth waiting for.
             self._over_at = min(self._over_at, time.monotonic() + LINGER_S)
-            for fd in self._fds:
-                os.close(fd)
+            for end in self._ends:
+                end.close()
 
     async def _serve(self, speak: Callable[[Wire], Coroutine[Any, Any, None]]) -> None:
         loop = asyncio.get_running_loop()
         self._reader = reader = _Heard(limit=LINE_BYTES_MAX)
-        source = open(self._fds[0], "rb", buffering=0, closefd=False)  # noqa: SIM115, ASYNC230
-        incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
-        sink = open(self._fds[1], "wb", buffering=0, closefd=False)  # noqa: SIM115, ASYNC230
+        incoming, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._ends[0]
+        )
         outgoing, protocol = await loop.connect_write_pipe(
-            lambda: asyncio.streams.FlowControlMixin(loop=loop), sink
+            lambda: asyncio.streams.FlowControlMixin(loop=loop), self._ends[1]
         )
         self._writer = asyncio.StreamWriter(outgoing, protocol, reader, loop)
         try:
@@ -159,8 +164,27 @@ async def _to_the_end(reader: asyncio.StreamReader) -> None:
         continue
 
 
+class _Cancelled:
+    """Whether the process is to be ended: all is said, or the job was cancelled *cancel_s* ago."""
+
+    def __init__(self, job: Job, wire: Wire, cancel_s: float) -> None:
+        self.job, self.wire, self.cancel_s = job, wire, cancel_s
+        self.since: float | None = None
+
+    def __call__(self) -> bool:
+        if self.since is None and self.job.cancelled():
+            self.since = time.monotonic()
+        due = self.since is not None and time.monotonic() - self.since >= self.cancel_s
+        return due or self.wire.over()
+
+
 def converse(
-    job: Job, argv: Sequence[str], speak: Callable[[Wire], Coroutine[Any, Any, None]], *, timeout_s: float
+    job: Job,
+    argv: Sequence[str],
+    speak: Callable[[Wire], Coroutine[Any, Any, None]],
+    *,
+    timeout_s: float,
+    cancel_s: float = 0.0,
 ) -> AgentOutcome:
     """Run *argv* to its end while *speak* talks with it."""
     their_input, our_output = os.pipe()
@@ -170,7 +194,8 @@ def converse(
     thread = threading.Thread(target=wire.serve, args=(speak,), name="talk", daemon=True)
     thread.start()
     try:
-        watched = replace(job, cancelled=lambda: job.cancelled() or wire.over())
+        cancelled = _Cancelled(job, wire, cancel_s)
+        watched = replace(job, cancelled=cancelled)
         outcome = watched.run(argv, stdin=b"", timeout_s=timeout_s, streams=streams)
     finally:
         streams.close()

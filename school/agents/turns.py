@@ -3,7 +3,8 @@
 One ``Turns`` a run, used from the thread that speaks with the agent. ``begin(message)`` opens a turn and gives what the
 advisers want said below the message; ``assistant``, ``tool``, ``request`` and ``request_failed`` tell of what happens in it, in
 Hermes' names and arguments (a leaf's session_id is its bead); ``end(answer, claim)`` closes it and gives the message of
-a further turn, '' for none. ``summary(claim)`` is the claim's, with the first answer, the candidate, before any later.
+a further turn, '' for none. ``conclude(outcome, end)`` makes the outcome of the whole run from how its process and the
+conversation ended; its claim's summary has the first answer, the candidate, before any later.
 
 Everything said is appended to ``transcript.jsonl`` in the output folder, a durable line each, before anything is done
 about it: whoever dies, it is there. Lines have ``at``, ``turn`` and ``kind``: ``user`` (``content``; a message of ours, of a
@@ -16,10 +17,11 @@ Errors: MachineError when the transcript cannot be written.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any, Final
 
 from school.agents.process import Job
-from school.contracts import Claim, TurnEnd, bounded
+from school.contracts import AgentOutcome, Claim, TurnEnd, bounded
 from school.system import clock, files
 
 TRANSCRIPT: Final = "transcript.jsonl"
@@ -28,7 +30,22 @@ SUMMARY_BYTES_MAX: Final = 16 * 1024
 CONTENT_BYTES_MAX: Final = 512 * 1024
 HISTORY_MAX: Final = 200
 HISTORY_BYTES_MAX: Final = 16 * 1024
+_WAITED_IN_VAIN: Final = ("timeout", "stalled", "startup")
 _COUNTS: Final = ("requests", "input_tokens", "output_tokens")
+
+
+@dataclass(slots=True)
+class End:
+    """How a conversation ended: *orderly* when the last turn did, else *reason* where it says one.
+
+    *waiting* tells of an endpoint that has kept the agent waiting for too long.
+    """
+
+    orderly: bool = False
+    reason: str = ""
+    detail: str = ""
+    retry_at: str = ""
+    waiting: str = ""
 
 
 class Turns:
@@ -169,6 +186,36 @@ class Turns:
             request=None,
             **event,
         )
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def conclude(self, outcome: AgentOutcome, end: End) -> AgentOutcome:
+        """How the run ended: as the conversation says, else as its process did."""
+        by_itself = outcome.reason in ("", "exit", "killed")
+        if end.reason and (by_itself or outcome.reason == "interrupted"):
+            outcome.reason, outcome.detail = end.reason, f"{self.job.spec.name}: {end.detail or end.reason}"
+        elif end.orderly and by_itself:
+            outcome.reason = outcome.detail = ""
+        else:
+            self._blame(outcome, end)
+        if outcome.reason == "quota" and end.retry_at:
+            outcome.claim = outcome.claim.model_copy(update={"retry_at": end.retry_at})
+        outcome.usage = {**outcome.usage, **self.usage, "turns": self.turn, "tool_calls": self.tool_calls}
+        answers = "\n\n".join(answer for answer in self.answers if answer)
+        outcome.output = bounded(answers or outcome.output)
+        outcome.claim = outcome.claim.model_copy(update={"summary": self.summary(outcome.claim)})
+        return outcome
+
+    def _blame(self, outcome: AgentOutcome, end: End) -> None:
+        """A run that came to no end of its own: what it was waiting for, and what went wrong last."""
+        if not outcome.reason:
+            outcome.reason = "exit"
+            outcome.detail = f"{self.job.spec.name} ended in the middle of a turn"
+        if end.waiting and outcome.reason in _WAITED_IN_VAIN:
+            outcome.reason = "unavailable"
+            outcome.detail += f"; {end.waiting}"
+        if self.errors:
+            outcome.detail += f"; its last error: {self.errors[-1]}"
 
     # --- what is kept -----------------------------------------------------------------------------------
 

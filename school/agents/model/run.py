@@ -24,8 +24,8 @@ from school.agents.model.endpoint import KEYS
 from school.agents.process import Job
 from school.agents.prompt import prompt_for
 from school.agents.talk import LineTooLong, Wire, converse
-from school.agents.turns import Turns
-from school.contracts import READ_ONLY_ROLES, AgentOutcome, Brief, bounded
+from school.agents.turns import End, Turns
+from school.contracts import READ_ONLY_ROLES, AgentOutcome, Brief
 from school.system import files
 
 PLATFORM: Final = "school"
@@ -33,7 +33,6 @@ PROGRAM: Final = Path(__file__).with_name("main.py")
 FIRST_WAIT_S: Final = 1.0
 # What the loop reports and what that means for the bead; anything else that it says is no reason.
 REASONS: Final = frozenset({"quota", "unavailable", "login", "refused", "limit", "budget", "not_installed"})
-_WAITED_IN_VAIN: Final = ("timeout", "stalled", "startup")
 # A run that ends while its endpoint has kept it waiting this long, or half its time, failed for want of an answer.
 KEPT_WAITING_S: Final = 60.0
 SYSTEM: Final = """\
@@ -153,43 +152,22 @@ class _Lead:
             return {"do": "result", "id": said["id"], "result": seen}
         return None
 
-    # --- the end ----------------------------------------------------------------------------------------
-
     def concluded(self, outcome: AgentOutcome) -> AgentOutcome:
         """How the run ended: as the loop said, else as its process did."""
-        turns = self.turns
-        reason = str(self.failed.get("reason") or "")
-        if outcome.reason in ("", "exit", "killed", "interrupted"):
-            self._explain(outcome, reason if reason in REASONS else "")
-        else:
-            self._blame(outcome)
-        outcome.usage = {**outcome.usage, **turns.usage, "turns": turns.turn, "tool_calls": turns.tool_calls}
-        answers = "\n\n".join(answer for answer in turns.answers if answer)
-        outcome.output = bounded(answers or outcome.output)
-        if summary := turns.summary(outcome.claim):
-            outcome.claim = outcome.claim.model_copy(update={"summary": summary})
-        return outcome
+        said = {name: str(value) for name, value in self.failed.items()}
+        reason = said.get("reason", "")
+        end = End(
+            orderly=self.ended,
+            reason=reason if reason in REASONS else "",
+            detail=said.get("detail", ""),
+            retry_at=said.get("retry_at", ""),
+            waiting=self._kept_waiting(),
+        )
+        return self.turns.conclude(outcome, end)
 
-    def _blame(self, outcome: AgentOutcome) -> None:
-        """Say what a run that was ended from outside was waiting for, and whose fault that is."""
+    def _kept_waiting(self) -> str:
         since = self.asking_since
         kept_s = 0.0 if since is None else time.monotonic() - since
-        if outcome.reason in _WAITED_IN_VAIN and kept_s >= min(KEPT_WAITING_S, self.timeout_s / 2):
-            outcome.reason = "unavailable"
-            outcome.detail += f"; its model's endpoint had not answered for {kept_s:.0f} s"
-        if self.turns.errors:
-            outcome.detail += f"; its last error: {self.turns.errors[-1]}"
-
-    def _explain(self, outcome: AgentOutcome, reason: str) -> None:
-        if reason:
-            outcome.reason = reason
-            outcome.detail = f"{self.job.spec.name}: {self.failed.get('detail') or reason}"
-            if reason == "quota" and self.failed.get("retry_at"):
-                outcome.claim = outcome.claim.model_copy(update={"retry_at": str(self.failed["retry_at"])})
-        elif self.ended and outcome.reason != "interrupted":
-            outcome.reason = outcome.detail = ""
-        elif not outcome.reason:
-            outcome.reason = "exit"
-            outcome.detail = f"{self.job.spec.name} ended in the middle of a turn"
-        else:
-            self._blame(outcome)
+        if since is None or kept_s < min(KEPT_WAITING_S, self.timeout_s / 2):
+            return ""
+        return f"its model's endpoint had not answered for {kept_s:.0f} s"

@@ -1,0 +1,71 @@
+"""JSON-RPC messages over the lines of a talk, as the library's connection wants them, bounded.
+
+A ``Transport`` of the library: ``send`` and ``receive`` move messages, None is the end. What is no JSON object is passed over
+(some agents print a greeting), but no more than ``JUNK_MAX`` times in a row: then the agent speaks no ACP, and for us
+its output ends. ``fault`` says so. A line of any length costs no more memory than the talk allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+from school.agents.talk import LineTooLong, Wire
+
+JUNK_MAX: Final = 200
+SHOWN: Final = 200
+
+
+class Transport:
+    """Messages to and from the agent."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.fault = ""
+        self._wire = wire
+        self._turn = asyncio.Lock()
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Send one message; ConnectionError when the agent is gone or does not read."""
+        raw = json.dumps(message).encode("ascii") + b"\n"
+        async with self._turn:
+            try:
+                await self._wire.write(raw)
+            except TimeoutError as error:
+                self.fault = "it does not read what it is sent"
+                raise ConnectionError(self.fault) from error
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message, None at the end."""
+        junk = 0
+        while not self.fault:
+            # Handlers are tasks: without this, an agent that floods us would pile them up.
+            await asyncio.sleep(0)
+            try:
+                line = await self._wire.read_line()
+            except LineTooLong as error:
+                self.fault = str(error)
+                break
+            if line is None:
+                break
+            message = _message(line)
+            if message is not None:
+                return message
+            junk += bool(line.strip())
+            if junk > JUNK_MAX:
+                shown = line[:SHOWN].decode("utf-8", "backslashreplace").strip()
+                self.fault = f"it speaks no ACP; it wrote: {shown}"
+        return None
+
+    async def close(self) -> None:
+        """The wire is closed by whoever opened it."""
+
+
+def _message(line: bytes) -> dict[str, Any] | None:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("id", 0), int | str | None):
+        return None
+    return message if isinstance(message.get("method", ""), str) else None
