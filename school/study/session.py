@@ -117,7 +117,7 @@ class Study:
     def summary(self, claim: Claim, otherwise: str) -> str:
         """The summary of the work. What was answered to a reminder stands beside it, never in its place."""
         said, first = claim.summary or otherwise, self.gate.candidate
-        if first and said != first and said not in first:
+        if first and first not in said:
             said = f"{first}\nAfter a reminder: {said}"
         return said
 
