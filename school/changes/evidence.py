@@ -18,14 +18,15 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from school.changes.change import Coverage
-from school.changes.folder import BIG_FILE, NewFile, Outlook
+from school.changes.folder import BIG_FILE, NewFile, Outlook, is_commit_id
 from school.changes.patches import Patch, Section, read_patch
-from school.errors import MachineError
+from school.errors import GitError, MachineError
 from school.system.git import Git
 
 EVIDENCE_CHARS_MAX: Final = 128_000
@@ -33,8 +34,8 @@ TIMEOUT_S: Final = 15.0
 # Less of a file's beginning than this is not worth its line.
 _CLIPPED_CHARS_MIN: Final = 400
 _HOW: Final = ("--raw", "-p", "-z", "-M", "--no-color", "--no-ext-diff", "--no-textconv")
-_NO_PATCH: Final = Patch()
 _LIKE_A_HEADLINE: Final = re.compile(r"^--- (?=.* ---$)", re.MULTILINE)
+_ODD: Final = re.compile(r'["\\]|: ')
 _CLIPPED: Final = "\n[clipped here: this file goes on]\n"
 
 
@@ -87,6 +88,9 @@ def evidence_of_commits(
     git: Git, base: str, head: str, *, max_chars: int = EVIDENCE_CHARS_MAX, timeout_s: float = 300.0
 ) -> Evidence:
     """The change from commit *base* to commit *head*."""
+    for name in (base, head):
+        if not is_commit_id(name):
+            raise GitError(f"{name!r}: no commit")
     asked = ("-c", f"core.bigFileThreshold={BIG_FILE}", "diff-tree", "-r", *_HOW, base, head, "--")
     patch = read_patch(git.pieces(*asked, timeout_s=timeout_s), max_chars)
     groups = [_group("committed", patch), _Group("uncommitted"), _Group("new files")]
@@ -98,16 +102,17 @@ def evidence_of_folder(
     folder: Path, base: str, *, max_chars: int = EVIDENCE_CHARS_MAX, timeout_s: float = TIMEOUT_S
 ) -> Evidence:
     """What was done where *folder* lies since the commit *base*: see the module."""
-    with Outlook(folder, timeout_s=timeout_s) as outlook:
-        fell_back = outlook.usable(base)
-        committed = _NO_PATCH if fell_back or base == outlook.head else _commits(outlook, base, max_chars)
+    with Outlook(folder, timeout_s=timeout_s) as outlook, ThreadPoolExecutor(2) as beside:
+        # Nothing waits for what does not need it: git is quick, but starting it so often adds up.
+        checked = beside.submit(outlook.usable, base)
+        asked = beside.submit(_commits, outlook, base, max_chars)
+        outlook.look_at_files()
         uncommitted = _worktree(outlook, max_chars)
         fresh = outlook.untracked()
-        groups = [
-            _group("committed during this turn", committed),
-            _group("uncommitted", uncommitted),
-            _new_files(outlook, fresh, max_chars),
-        ]
+        new = _new_files(outlook, fresh, max_chars)
+        fell_back = checked.result()
+        committed = Patch() if fell_back else asked.result()
+        groups = [_group("committed during this turn", committed), _group("uncommitted", uncommitted), new]
         if fell_back:
             groups[0].nothing = f"(not known: {fell_back}; only the working folder is shown)"
         known = [committed.digest, uncommitted.digest, outlook.head, *map(repr, fresh)]
@@ -116,6 +121,8 @@ def evidence_of_folder(
 
 
 def _commits(outlook: Outlook, base: str, max_chars: int) -> Patch:
+    if base == outlook.head or not is_commit_id(base):
+        return Patch()
     asked = ("diff-tree", "-r", *_HOW, base, outlook.head, "--")
     return read_patch(outlook.git.pieces(*asked, timeout_s=outlook.left()), max_chars)
 
@@ -325,7 +332,8 @@ def _part(group: _Group) -> str:
 
 def quoted(path: str) -> str:
     """*path* on one line: as it is, or in quotes with every odd byte spelled out."""
-    if path.isprintable() and path.strip() == path and path[:1] not in ('"', "-") and path:
+    plain = path.isprintable() and path.strip() == path and not path.startswith("-")
+    if plain and path and not _ODD.search(path):
         return path
     spelled = (char if char.isprintable() and char not in '"\\' else _spelled(char) for char in path)
     return '"' + "".join(spelled) + '"'

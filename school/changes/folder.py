@@ -6,9 +6,10 @@ of its index. Everything else is asked of that one. So no configuration of their
 textconv, filters, pager, aliases, hooks), attributes cannot call a patch binary or convert it, and nothing is written
 where they can see it. In the copy the index is reset to HEAD, and files that it was told not to look at are looked at.
 
-``head``, ``root``, ``state`` (of a rebase, say); ``usable(base)`` says '' or why not; ``range_args(base)`` and
-``worktree_args()`` are what to ask of ``git``; ``untracked()`` are the files that HEAD has not, one by one.
-``read_new(path, …)`` reads one of those, and no other place: absolute paths, ``..`` and links on the way are refused.
+``head``, ``root`` and ``state`` (of a rebase, say) are known at once, ``usable(base)`` says '' or why commits from there cannot be
+shown. After ``look_at_files()`` ``git diff`` compares the working tree with HEAD, and ``untracked()`` are the files that HEAD has
+not, one by one. ``read_new(path, …)`` reads one of those, and no other place: absolute paths, ``..`` and links on the way are
+refused. Commits and files may be asked for from two threads.
 
 Not promised: what changed inside a submodule or an embedded repository (its own configuration would run), what lies
 under an environment's ignored folder, or that all answers are of one moment. Errors: GitError, MachineError.
@@ -17,6 +18,7 @@ under an environment's ignored folder, or that all answers are of one moment. Er
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 from dataclasses import dataclass
@@ -53,6 +55,11 @@ def project_of(folder: Path) -> Path | None:
     return next((place for place in (start, *start.parents) if os.path.lexists(place / ".git")), None)
 
 
+def is_commit_id(text: str) -> bool:
+    """Whether *text* can only be taken for an object's id: git takes options for names and names for options."""
+    return re.fullmatch(r"[0-9a-f]{40}([0-9a-f]{24})?", text) is not None
+
+
 def head_of(folder: Path, *, timeout_s: float = 5.0) -> str:
     """The commit that is checked out where *folder* lies; '' without a repository or a commit."""
     root = project_of(folder)
@@ -82,14 +89,10 @@ class Outlook:
             raise GitError(f"{folder}: it lies in no git repository")
         self.root = root
         self._until = clock.monotonic() + timeout_s
-        theirs = Git(root / ".git", root)
-        asked = ("--absolute-git-dir", "--git-common-dir", "--git-path", "objects", "--git-path", "index")
-        places = theirs.run("rev-parse", "--show-object-format", *asked, timeout_s=self.left()).stdout
-        form, admin, common, objects, index = os.fsdecode(places).split("\n")[:5]
-        self._admin, self._common = root / admin, root / common
-        self._objects, self._index = root / objects, root / index
-        self._format = form if form in EMPTY_TREE else "sha1"
-        self.head = head_of(root, timeout_s=self.left())
+        self._admin, self._common = _places(root)
+        self._format, self.head = self._asked_of_theirs()
+        self._forced: list[str] = []
+        self._others: list[str] = []
         self.state = next(
             (said for name, said in _IN_PROGRESS.items() if os.path.lexists(self._admin / name)), ""
         )
@@ -101,12 +104,21 @@ class Outlook:
             raise GitError(f"{self.root}: looking at the changes took too long")
         return left
 
+    def _asked_of_theirs(self) -> tuple[str, str]:
+        """The object format and HEAD, in the one call that reads a configuration of theirs."""
+        asked = ("rev-parse", "--show-object-format", "--verify", "--quiet", "HEAD^{commit}")
+        done = Git(self.root / ".git", self.root).run(*asked, check=False, timeout_s=self.left())
+        form, _, head = done.stdout.decode("ascii", "replace").strip().partition("\n")
+        if form not in EMPTY_TREE:
+            why = done.stderr.decode("utf-8", "replace").strip()
+            raise GitError(f"{self.root}: git does not know this repository: {why}")
+        return form, head
+
     def __enter__(self) -> Self:
         self._scratch = tempfile.TemporaryDirectory(prefix="outlook-")
         try:
             self.git = Git(Path(self._scratch.name), self.root, config={"core.bigFileThreshold": BIG_FILE})
             self._make(Path(self._scratch.name))
-            self._prepare_index(Path(self._scratch.name) / "index")
         except BaseException:
             self._scratch.cleanup()
             raise
@@ -125,7 +137,9 @@ class Outlook:
             (place / name).mkdir(parents=True)
         (place / "config").write_text(f"[core]\n\tbare = false\n\trepositoryFormatVersion = {version}")
         (place / "HEAD").write_text((self.head or "ref: refs/heads/none") + "\n")
-        (place / "objects/info/alternates").write_bytes(_quoted(os.fsencode(self._objects.absolute())))
+        (place / "objects/info/alternates").write_bytes(
+            _quoted(os.fsencode((self._common / "objects").absolute()))
+        )
         (place / "info/attributes").write_text(_ATTRIBUTES)
         (place / "info/exclude").write_bytes(b"\n".join(map(_read_small, self._excludes())))
         shallow = _read_small(self._common / "shallow")
@@ -137,18 +151,20 @@ class Outlook:
         named = os.environ.get("XDG_CONFIG_HOME") or str(Path("~/.config").expanduser())
         return [Path(named) / "git" / "ignore", self._common / "info" / "exclude"]
 
-    def _prepare_index(self, place: Path) -> None:
-        self._forced: list[str] = []
+    def look_at_files(self) -> None:
+        """Make ready for what is asked of the working tree."""
+        place = Path(self._scratch.name) / "index"
         if not self._copy_index(place) or not self._reset_index():
             # An index that cannot be used (split, torn): one without any knowledge of the files is slower, not wrong.
             files.discard(place)
+            self._forced = []
             self._run("read-tree", self.tree())
         self._look_at_all()
 
     def _copy_index(self, place: Path) -> bool:
         try:
-            raw = files.read_bytes(self._index, limit_bytes=INDEX_BYTES_MAX)
-            seen = self._index.stat()
+            raw = files.read_bytes(self._admin / "index", limit_bytes=INDEX_BYTES_MAX)
+            seen = (self._admin / "index").stat()
         except (ValueError, OSError):
             return False
         if raw is None:
@@ -159,12 +175,16 @@ class Outlook:
         return True
 
     def _reset_index(self) -> bool:
+        asked = ("diff-index", "--cached", "--name-status", "--no-renames", "-z", self.tree())
         try:
-            staged = self._run(
-                "diff-index", "--cached", "--name-only", "--no-renames", "--diff-filter=A", "-z", self.tree()
-            )
-            self._forced = _names(staged)
-            self._run("read-tree", "--reset", self.tree())
+            staged = self._run(*asked).split(b"\0")
+            self._forced = [
+                os.fsdecode(name)
+                for status, name in zip(staged[::2], staged[1::2], strict=False)
+                if status == b"A"
+            ]
+            if staged != [b""]:
+                self._run("read-tree", "--reset", self.tree())
         except GitError:
             self.left()
             return False
@@ -172,7 +192,9 @@ class Outlook:
 
     def _look_at_all(self) -> None:
         """Take back what tells git not to look at a file; one that is not there and need not be stays so."""
-        listed = self._run("ls-files", "-v", "-z").split(b"\0")
+        asked = ("ls-files", "-v", "--cached", "--others", "--exclude-standard", "-z")
+        listed = self._run(*asked).split(b"\0")
+        self._others = [os.fsdecode(line[2:]) for line in listed if line.startswith(b"?")]
         flagged = [line[2:] for line in listed if line[:1].islower() or line[:1] == b"S"]
         present = [name for name in flagged if os.path.lexists(self.root / os.fsdecode(name))]
         if present:
@@ -193,6 +215,8 @@ class Outlook:
         """Why the commits from *base* to HEAD cannot be shown, or ''."""
         if not base:
             return "no commit was recorded when the turn began"
+        if not is_commit_id(base):
+            return "what was recorded when the turn began is no commit"
         if not self.head:
             return "there is no commit"
         if base == self.head:
@@ -205,10 +229,7 @@ class Outlook:
 
     def untracked(self) -> list[NewFile]:
         """Every file that HEAD has not and nobody ignores, and every other that was added to the index."""
-        names = _names(self._run("ls-files", "--others", "--exclude-standard", "-z"))
-        known = set(names)
-        names += [name for name in self._forced if name not in known]
-        found = (self._seen(name) for name in names)
+        found = (self._seen(name) for name in {*self._others, *self._forced})
         return sorted((file for file in found if file is not None), key=lambda file: file.path)
 
     def _seen(self, name: str) -> NewFile | None:
@@ -268,8 +289,14 @@ def _read_small(path: Path) -> bytes:
         return b""
 
 
-def _names(listing: bytes) -> list[str]:
-    return [os.fsdecode(name) for name in listing.split(b"\0") if name]
+def _places(root: Path) -> tuple[Path, Path]:
+    """The administrative folder of *root* and the one that it shares with other working trees of its repository."""
+    admin = root / ".git"
+    if not admin.is_dir():
+        named = _read_small(admin).removeprefix(b"gitdir: ").rstrip(b"\r\n")
+        admin = root / os.fsdecode(named)
+    shared = _read_small(admin / "commondir").rstrip(b"\r\n")
+    return admin, admin / os.fsdecode(shared) if shared else admin
 
 
 def _quoted(path: bytes) -> bytes:
