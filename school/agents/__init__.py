@@ -74,9 +74,9 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
         from school.agents.model.run import run_model
 
         return run_model(job, brief)
-    from school.agents.acp.run import run_acp
+    from school.agents.acp import run as acp
 
-    return run_acp(job, brief)
+    return acp.run_acp(job, brief)
 
 
 def _ends(_turn: TurnEnd) -> str:

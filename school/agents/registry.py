@@ -156,6 +156,8 @@ def missing(spec: AgentSpec) -> str:
         )
     if spec.kind == "model":
         return _missing_for_model(spec)
+    if spec.kind == "acp" and importlib.util.find_spec("acp") is None:
+        return f"the agent {spec.name} needs the extra schoolhouse[acp], which is not installed"
     program = spec.argv[0] if spec.argv else ""
     # A relative path with a slash means a file of the working tree, which is not there yet.
     if "/" in program and not program.startswith("/"):
