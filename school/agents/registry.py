@@ -154,10 +154,10 @@ def missing(spec: AgentSpec) -> str:
         return (
             "" if chores.tool_path(tool) else f"the chore {spec.chore} needs {tool}, which is not installed"
         )
+    if lacking := _missing_extra(spec):
+        return lacking
     if spec.kind == "model":
-        return _missing_for_model(spec)
-    if spec.kind == "acp" and importlib.util.find_spec("acp") is None:
-        return f"the agent {spec.name} needs the extra schoolhouse[acp], which is not installed"
+        return _missing_key(spec)
     program = spec.argv[0] if spec.argv else ""
     # A relative path with a slash means a file of the working tree, which is not there yet.
     if "/" in program and not program.startswith("/"):
@@ -165,14 +165,17 @@ def missing(spec: AgentSpec) -> str:
     if not shutil.which(program, path=search_path()):
         hint = f" ({find(spec.preset).install})" if spec.preset else ""
         return f"the agent {spec.name} needs {program}, which is not on PATH{hint}"
-    if spec.preset and spec.api_key_env and not os.environ.get(spec.api_key_env):
-        return f"the agent {spec.name} needs the variable {spec.api_key_env}, which is not set"
+    return _missing_key(spec) if spec.preset else ""
+
+
+def _missing_extra(spec: AgentSpec) -> str:
+    library = {"model": "pydantic_ai", "acp": "acp"}.get(spec.kind, "")
+    if library and importlib.util.find_spec(library) is None:
+        return f"the agent {spec.name} needs the extra schoolhouse[{spec.kind}], which is not installed"
     return ""
 
 
-def _missing_for_model(spec: AgentSpec) -> str:
-    if importlib.util.find_spec("pydantic_ai") is None:
-        return f"the agent {spec.name} needs the extra schoolhouse[model], which is not installed"
+def _missing_key(spec: AgentSpec) -> str:
     if spec.api_key_env and not os.environ.get(spec.api_key_env):
         return f"the agent {spec.name} needs the variable {spec.api_key_env}, which is not set"
     return ""
