@@ -395,8 +395,7 @@ def test_recover_and_retry(seen: Seen) -> None:
 ON_DISK = ROOT / "docs" / "on-disk.md"
 OPAQUE = ("school/clones/*.git", "school/beads/*", "school/tmp/*", "school/outputs/*", "worktrees/*/*")
 TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.\d+\.[0-9a-z-]+\.tmp(/.*)?")
-# What needs a corruption, a death, a wait, a set-up, a merge or a session that records its checks to come about, or lives
-# for less than a look.
+# What needs a corruption, a death, a wait, a set-up or a merge to come about, or lives for less than a look.
 SELDOM = (
     "corrupt",
     "broken",
@@ -409,7 +408,16 @@ SELDOM = (
     "/setup",
     "environment-",
     ".owner",
-    "evidence.db",
+    "evidence.db.lock",
+    # Of advisers: where an agent's calls can be seen, and where one of them failed.
+    "escalation-governor",
+    "governor/",
+    "advisers.jsonl",
+    "coach",
+    # Of agents with a prompt, and with several turns; tests/agents and tests/study make them.
+    "prompt.md",
+    "turns.json",
+    "turn-<n>",
 )
 
 
@@ -426,11 +434,12 @@ def paths_below(root: Path) -> Iterator[str]:
 
 def documented_paths() -> dict[str, re.Pattern[str]]:
     """Each path that the tables of the page name, below HERMES_HOME, and what matches it."""
-    found, folder = {}, ""
+    found: dict[str, re.Pattern[str]] = {}
+    folder: str | None = None
     for line in ON_DISK.read_text().splitlines():
         if heading := re.match(r"## .*: `([^`]+)`", line):
-            folder = heading[1]
-        elif folder and line.startswith("| `"):
+            folder = heading[1].removeprefix("./")
+        elif folder is not None and line.startswith("| `"):
             for token in re.findall(r"`([^`]+)`", line.split(" | ")[0]):
                 exact = re.escape(folder + token)
                 if not token.endswith("/"):  # a folder, whose files have rows of their own
