@@ -22,7 +22,8 @@ import click
 
 from school import masking
 from school.errors import SchoolError
-from school.status.flags import GOVERNOR, HERMES, VERIFY
+from school.status.flags import GOVERNOR, HERMES, PRUNE, VERIFY
+from school.status.output import emit, rows_out
 
 if TYPE_CHECKING:
     from school.settings import Settings
@@ -159,14 +160,6 @@ def refused(message: str, code: int, *, json_: bool, shown: bool = False) -> int
     return code
 
 
-def emit(document: object) -> None:
-    """The one JSON document, valid UTF-8 whatever is in it."""
-    from school.system import files
-
-    sys.stdout.buffer.write(files.dumps(document))
-    sys.stdout.buffer.flush()
-
-
 def read_settings() -> Settings:
     """This process' settings; ConfigError names a variable that cannot be."""
     from school import settings
@@ -251,21 +244,8 @@ def clean(flags: Mapping[str, Any]) -> int:
 
     asked = asked_of(flags["repo"], json_=flags["json_"])
     rows = clean_worktrees(asked.repo, asked.settings, dry_run=flags["dry_run"])
-    rows_out(rows, asked, nothing="No worktree is left over.")
+    rows_out(rows, json_=asked.json, nothing="No worktree is left over.")
     return 0
-
-
-def rows_out(rows: Sequence[Mapping[str, Any]], asked: Asked, *, nothing: str) -> None:
-    """Rows as one document, or a line each."""
-    if asked.json:
-        emit(list(rows))
-        return
-    from school.wording import printable
-
-    for row in rows:
-        click.echo("  ".join(printable(str(value)) for value in row.values() if value))
-    if not rows:
-        click.echo(nothing)
 
 
 @command("init")
@@ -273,7 +253,7 @@ def init(asked: Asked) -> None:
     """Write school.toml and school-tasks.yaml to begin with."""
     from school.supervisor.starter import init as write_files
 
-    rows_out(write_files(asked.repo), asked, nothing="")
+    rows_out(write_files(asked.repo), json_=asked.json, nothing="")
 
 
 @command("retry", click.argument("task"))
@@ -302,8 +282,20 @@ def recover(asked: Asked, bead: str | None, *, all_: bool) -> None:
     if bool(bead) == all_:
         raise click.UsageError("give a BEAD, or --all")
     rows_out(
-        recover_work([bead] if bead else [], asked.repo, asked.settings), asked, nothing="There is no work."
+        recover_work([bead] if bead else [], asked.repo, asked.settings),
+        json_=asked.json,
+        nothing="There is no work.",
     )
+
+
+@command("prune", *PRUNE)
+def prune(asked: Asked, *, apply: bool, **limits: Any) -> None:  # noqa: ANN401 - click hands over one value a flag
+    """Name what is left of finished beads beyond the limits; with --apply, remove it. Unmerged work is kept."""
+    from school.supervisor.retention import Keep
+    from school.supervisor.retention import prune as prune_beads
+
+    rows = prune_beads(asked.repo, asked.settings, Keep(**limits), apply=apply)
+    rows_out(rows, json_=asked.json, nothing="Nothing is beyond the limits.")
 
 
 @command("stop")
@@ -311,7 +303,7 @@ def stop(asked: Asked) -> None:
     """End the conductor of this repository, and the teachers if nobody else needs them."""
     from school.supervisor.upkeep import stop as stop_processes
 
-    rows_out(stop_processes(asked.repo, asked.settings), asked, nothing="Nothing is running.")
+    rows_out(stop_processes(asked.repo, asked.settings), json_=asked.json, nothing="Nothing is running.")
 
 
 @command("demo")

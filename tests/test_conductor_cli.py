@@ -280,7 +280,7 @@ def test_a_bead_that_nobody_runs_any_more_is_taken_up_and_not_charged(tasks, rep
 # --- the other commands ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["status", "list", "leaderboard", "check", "doctor", "stop", "init"])
+@pytest.mark.parametrize("name", ["status", "list", "leaderboard", "governor", "check", "doctor", "stop", "init"])
 def test_json_and_repo_stand_before_or_after_a_name(school, repo, capfd, name):
     documents = []
     for argv in (["--json", "--repo", str(repo), name], [name, "--repo", str(repo), "--json"]):
@@ -331,6 +331,19 @@ def test_recover_brings_back_what_was_not_accepted(tasks, run, repo):
     _, rows, _ = run("recover", row["bead"])
     assert (rows[0]["ref"], git(repo, "rev-parse", row["ref"])) == (row["ref"], row["commit"])
     assert run("recover", "--all")[1] == rows
+
+
+def test_prune_names_first_and_removes_when_told(tasks, run):
+    tasks(task("stray", run=add("calc/a.py"), allow=["docs/**"]), task("fine", run=add("calc/b.py")))
+    beads = {row["bead"] for row in run("list", "--all")[1]}
+    code, named, _ = run("prune", "--beads", "0")
+    assert (code, {row["bead"] for row in named}) == (0, beads)
+    assert {row["action"] for row in named} <= {"would_remove", "kept"}
+    _, applied, _ = run("prune", "--beads", "0", "--apply")
+    gone = {row["bead"] for row in applied if row["action"] == "removed"}
+    assert gone == {row["bead"] for row in named if row["action"] == "would_remove"}
+    assert {row["bead"] for row in run("list", "--all")[1]} == beads - gone
+    assert run("prune", "--days", "-1")[0] == 2
 
 
 def test_clean_worktrees_with_nothing_to_clean(run):

@@ -1,4 +1,4 @@
-"""The flags of ``verify``, ``governor`` and ``hermes``, apart from what they ask for: ``--help`` loads none of it."""
+"""The flags of ``verify``, ``prune``, ``governor`` and ``hermes``, apart from what they ask for: ``--help`` loads none of it."""
 
 from __future__ import annotations
 
@@ -39,3 +39,9 @@ _VERIFY: Final = (
 VERIFY: Final = tuple(reversed(_VERIFY))
 GOVERNOR: Final = (click.argument("words", nargs=-1, metavar="[BEAD] [report]"),)
 HERMES: Final = (click.argument("action", type=click.Choice(["install", "status"])),)
+PRUNE: Final = (
+    click.option("--apply", is_flag=True, help="Remove what is named; without it nothing is touched."),
+    click.option("--bytes", "size_bytes", type=int, metavar="N", help="Keep at most N bytes of archives."),
+    click.option("--beads", type=int, metavar="N", help="Keep at most the N newest."),
+    click.option("--days", type=float, metavar="N", help="Keep what ended within N days [default: 90]."),
+)
