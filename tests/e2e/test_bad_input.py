@@ -312,6 +312,8 @@ def test_the_disk_of_the_repository_is_full_when_its_work_is_done(repo, own_home
             "--run",
             shlex.join(["sh", "-c", fill]),
             "--sync",
+            "--sandbox",
+            "off",  # confined, it could not write there
         ]
         done = run_conductor(*argv)
         assert done.returncode == MACHINE, done.stdout

@@ -244,7 +244,7 @@ def test_results_that_are_made_outside_the_tests(tmp_path: Path, own_home: Path,
         assert found[f"bad-{name}"] & {"result_from_outside", "tests_broken"}
 
 
-# --- nothing confines a test: what can be told cheaply is -----------------------------------------------------
+# --- where nothing confines a test: what can be told cheaply is --------------------------------------------------
 
 FORGES = f"""
 import json, os, subprocess, sys, unittest
@@ -282,7 +282,7 @@ def test_review_files_that_a_test_forges(tmp_path: Path, own_home: Path, record:
     forges = FORGES.replace("RECORD", str(record))
     accept = [{"text": "add adds", "check": argv}]
     task = work(tmp_path, "bad", f"spoil(); put('tests/test_forges.py', {forges!r})", accept=accept)
-    code, rows, _, told = run(tmp_path, repo, own_home, task)
+    code, rows, _, told = run(tmp_path, repo, own_home, task, flags=("--sandbox", "off"))
     assert (code, rows["bad"]["branch"]) == (1, ""), told
     assert git(repo, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
     # Rejected where the forger was early and its files were found out, set aside as unproven where it was late.
@@ -292,7 +292,7 @@ def test_review_files_that_a_test_forges(tmp_path: Path, own_home: Path, record:
     if not record:
         return
     # Later runs get past it, whatever the forger left on the shelf.
-    code, rows, _, told = run(tmp_path, repo, own_home, task)
+    code, rows, _, told = run(tmp_path, repo, own_home, task, flags=("--sandbox", "off"))
     assert (code, rows["bad"]["outcome"], rows["bad"]["branch"]) == (1, rows["bad"]["outcome"], ""), told
     assert "could not be finished" not in told
     good = work(tmp_path, "good", "swap('calc/core.py', 'import os\\n', '')")
