@@ -274,6 +274,8 @@ def test_a_huge_lock_file_hides_nothing_and_is_not_passed_over(judged: Judged) -
     assert result.no_verdict.startswith(
         "the change is too large to be shown whole; not seen: package-lock.json (piece 16 of"
     )
+    assert classes(judged.one("security", {**BACK_DOOR, **steer}))["steering"] == "HIGH"
+    assert classes(judged.one("steering", {**BACK_DOOR, **steer})) == {"steering": "HIGH"}
     found = ask(judged, Model(fail()), {"package-lock.json": HUGE_LOCK, **BACK_DOOR})
     assert classes(found) == {"back_door": "HIGH"}
 

@@ -16,11 +16,12 @@ from school.review.checks.preservation import Preservation
 from school.review.checks.scope import Scope
 from school.review.checks.seams import Compare, OpenBench, Spoil
 from school.review.checks.security import Security
+from school.review.checks.steering import Steering
 from school.review.checks.tampering import Tampering
 
 
 def for_role(role: TeacherRole, *, bench: OpenBench, compare: Compare, spoil: Spoil) -> list[Check]:
     """The checks of *role* on what they are handed."""
     if role == "cto":
-        return [Artifact(), Scope(), Security(), Preservation(), Tampering(bench)]
+        return [Artifact(), Scope(), Security(), Steering(), Preservation(), Tampering(bench)]
     return [Completeness(), Acceptance(bench, compare, spoil)]

@@ -76,9 +76,14 @@ _JUDGE: Final = r"(?:(?:code[- ]?)?review(?:er|ers|ing)|teachers?|judges?|grader
 _STRONG: Final = re.compile(
     r"\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+|these\s+)*(?:previous|prior|above|earlier|preceding|other|system)\s+"
     r"(?:\w+\s+)?(?:instructions?|prompts?|rules|guidelines|messages|context|findings)"
-    rf"|\b(?:note|message|hint|instructions?|attention|dear|hey|hello|hi)\b[\s,:]*(?:to|for)?\s*(?:the\s+|all\s+|any\s+)*{_JUDGE}\b\s*[:,!\-]"
-    r"|\b(?:reply|respond|answer|output|return|say|print|write|give|emit)\s+(?:only\s+|just\s+|with\s+|back\s+|a\s+|the\s+)*(?:verdict\s*(?:of|:|=)?\s*)?[\"'`*]*(?:PASS(?:ED)?|APPROVED?|ACCEPT(?:ED)?|LGTM)\b"
-    r"|\b(?:do\s+not|don't|never|please\s+do\s+not|no\s+need\s+to)\s+(?:report|flag|mention|raise|list|look\s+at|review|inspect|object\s+to)\s+(?:\w+\s+){0,4}(?:issues?|findings?|problems?|changes?|files?|lines?|code)"
+    # A greeting speaks to somebody; "instructions to the model, which" only speaks of somebody.
+    rf"|\b(?:attention|dear|hey|hello|hi)\b[\s,:]*(?:to|for)?\s*(?:the\s+|all\s+|any\s+)*{_JUDGE}\b\s*[:,!\-]"
+    rf"|\b(?:note|message|hint|instructions?)\b\s*(?:to|for)?\s*(?:the\s+|all\s+|any\s+)*{_JUDGE}\b\s*(?:[:!]|[-\u2013\u2014]\s)"
+    # Programs return what they accept, in small letters; a verdict is shouted.
+    r"|\b(?:reply|respond|answer|say)\s+(?:only\s+|just\s+|with\s+|back\s+|a\s+|the\s+)*(?:verdict\s*(?:of|:|=)?\s*)?[\"'`*]*(?:PASS(?:ED)?|APPROVED?|ACCEPT(?:ED)?|LGTM)\b"
+    r"|\b(?:output|return|print|write|give|emit)\s+(?:only\s+|just\s+|with\s+|back\s+|a\s+|the\s+)*(?:verdict\s*(?:of|:|=)?\s*)?[\"'`*]*(?-i:PASS(?:ED)?|APPROVED?|ACCEPT(?:ED)?|LGTM)\b"
+    r"|\b(?:do\s+not|don't|never|please\s+do\s+not|no\s+need\s+to)\s+(?:report|flag|mention|raise|list|object\s+to)\s+(?:\w+\s+){0,4}(?:issues?|findings?|problems?)"
+    r"|\b(?:do\s+not|don't|never|please\s+do\s+not|no\s+need\s+to)\s+(?:look\s+at|review|inspect)\s+(?:\w+\s+){0,4}(?:issues?|findings?|problems?|changes?|files?|lines?|code)"
     rf"|\b(?:as|you\s+are)\s+(?:an?|the)\s+{_JUDGE}\b[^.]{{0,60}}\b(?:must|should|shall|will|have\s+to)\b[^.]{{0,60}}\b(?:pass|approve|accept|lgtm)"
     r"|\b(?:approve|accept|pass)\s+(?:this|the)\s+(?:change|diff|patch|pull\s+request|pr|commit|work|bead|submission|task)\b"
     r"|\b(?:mark|treat|consider|count|grade|score|rate)\s+(?:this|the|it|all|every)\b[^.]{0,40}\bas\s+(?:pass(?:ed|ing)?|approved|accepted|complete[d]?|correct|safe)\b",
