@@ -6,6 +6,7 @@ import shlex
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,11 +137,15 @@ def test_a_port_that_is_taken_is_refused_and_nothing_started(place: Place) -> No
 
 
 def test_a_death_at_once_is_told_at_once_with_its_output(place: Place) -> None:
-    answer = place.check("echo no database >&2; exit 3", port=free_port(), ready_s=60)
-    assert not answer.ready
-    assert "it ended by itself (exit 3) after " in answer.error
-    assert answer.output == "no database\n"
-    assert answer.duration_s < 10  # a second where the machine is idle; never the 60 it had
+    took = []
+    for _ in range(3):
+        answer = place.check("date +%s.%N > died; echo no database >&2; exit 3", port=free_port(), ready_s=60)
+        assert not answer.ready
+        assert "it ended by itself (exit 3) after " in answer.error
+        assert answer.output == "no database\n"
+        took.append(time.time() - float((place.root / "died").read_text()))
+    # From its death to its being told, all of it ended; of three, for a busy machine.
+    assert min(took) < 1, took
 
 
 def test_a_service_that_goes_to_the_background_is_no_service(place: Place) -> None:
