@@ -1,16 +1,22 @@
-# Two commands: `make run` shows the main job on a small example repository, `make test` runs the suite.
-# Both set up .venv first if it is not there; nothing else is needed but Python 3.11+, git and make.
+# `make run` shows the main job on a small example repository, `make test` runs the suite, `make test-clients` the tests
+# with real agents. All set up .venv first if it is not there; nothing else is needed but Python 3.11+, git and make.
 
 PY := .venv/bin/python
 WORKERS ?= auto
 
-.PHONY: run test setup lint format benchmarks lock
+.PHONY: run test test-clients setup lint format benchmarks lock
 
 run: setup
 	@$(PY) scripts/example.py
 
 test: setup
-	@$(PY) -m pytest -n $(WORKERS) --dist worksteal
+	@echo "tests/clients are left out: make test-clients installs real agents (1.8 GB) and drives them"
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not clients"
+
+# Real coding agents, pinned, from the public registries, against a fake endpoint on this machine.
+test-clients: setup
+	@PYTHON=$(PY) sh scripts/clients.sh
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=10 -m clients tests/clients
 
 setup:
 	@sh scripts/setup.sh

@@ -151,6 +151,10 @@ class FakeEndpoint:
         self.closing.set()
         self._server.shutdown()
         self._thread.join()
+        self.close()
+
+    def close(self) -> None:
+        """Listen no more; one that was never entered then is an address where nobody is."""
         self._server.server_close()
 
     def turn(self, request: Request) -> Turn:

@@ -15,6 +15,7 @@ stands below it and never in its place.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any, Final
 from school.agents import presets
 from school.agents.claim import read_regular
 from school.agents.judging import Turn, combined, judged
-from school.agents.presets.base import Preset, Reading, Said, Setting, Start, session_of
+from school.agents.presets.base import Preset, Reading, Said, Setting, Start, ToolUse, session_of
 from school.agents.process import Job
 from school.agents.prompt import prompt_for
 from school.agents.vigil import PATIENCE_S, Vigil
@@ -78,7 +79,7 @@ class _Conversation:
         if start.placed:
             files.write_atomic(prompt_file, raw)
         left_s = max(0.1, self.deadline - clock.monotonic())
-        job, vigil = self._with(start), self._vigil(out, prefix)
+        job, vigil = self._with(start), self._vigil(number, out, prefix)
         if vigil is not None:
             job = dataclasses.replace(job, cancelled=lambda: self.job.cancelled() or vigil())
         stdin = raw if start.stdin else b""
@@ -88,7 +89,10 @@ class _Conversation:
             outcome.detail = (
                 f"{job.spec.name} told for {vigil.patience_s:g} s of nothing but errors, and was ended"
             )
-        return judged(number, message, outcome, self._read(outcome, out, prefix), self.job.spec)
+        reading = self._read(outcome, out, prefix)
+        if vigil is not None:
+            vigil.rest(reading)
+        return judged(number, message, outcome, reading, self.job.spec)
 
     def _start(self, prompt: str, prompt_file: Path, out: Path) -> Start:
         spec = self.job.spec
@@ -119,12 +123,17 @@ class _Conversation:
         added = {**places, **start.env, **self.job.spec.set_env}
         return dataclasses.replace(self.job, spec=self.job.spec.model_copy(update={"set_env": added}))
 
-    def _vigil(self, out: Path, prefix: str) -> Vigil | None:
+    def _vigil(self, number: int, out: Path, prefix: str) -> Vigil | None:
         if self.preset is None:
             return None
         watched = {name: self.job.output_dir / f"{prefix}{name}" for name in ("stdout", "stderr")}
         watched |= {name: out / name for name in self.preset.results}
-        return Vigil(self.preset, watched, min(PATIENCE_S, self.job.limits.stall_timeout_s))
+        count = itertools.count(1)
+
+        def heard(use: ToolUse, seconds: float) -> None:
+            self._told_of(use, seconds, number, next(count))
+
+        return Vigil(self.preset, watched, heard, min(PATIENCE_S, self.job.limits.stall_timeout_s))
 
     def _filled(self, argv: list[str], prompt_file: Path) -> list[str]:
         values = {
@@ -194,15 +203,18 @@ class _Conversation:
             for role, content in (("user", turn.message), ("assistant", turn.reading.answer))
         ]
 
+    def _told_of(self, use: ToolUse, seconds: float, turn: int, number: int) -> None:
+        """Tell the advisers of a tool that was used, and that it began no earlier than *seconds* ago."""
+        ids = {name: value for name, value in self._ids(turn).items() if name != "platform"}
+        event = use.event(f"{ids['turn_id']}-call-{number}") | {"duration_ms": int(seconds * 1000) + 1}
+        request = f"{ids['turn_id']}-request"
+        self.job.hooks.fire("post_tool_call", **ids, api_request_id=request, middleware_trace=[], **event)
+
     def _tell(self, turn: Turn) -> None:
-        """Tell the advisers what is known of *turn*: only after it, for only then can it be read."""
+        """Tell the advisers how *turn* ended."""
         fire, ids = self.job.hooks.fire, self._ids(turn.number)
         model = self.job.spec.model
         request = f"{ids['turn_id']}-request"
-        calls = {name: value for name, value in ids.items() if name != "platform"}
-        for index, use in enumerate(turn.reading.tools):
-            event = use.event(f"{ids['turn_id']}-call-{index}")
-            fire("post_tool_call", **calls, api_request_id=request, middleware_trace=[], **event)
         if turn.reason in ("unavailable", "quota"):
             error = {"type": turn.reason, "message": turn.detail}
             fire(

@@ -31,7 +31,7 @@ from school.verification.classify import OWN_VERIFY
 
 VERIFY_COMMAND: Final = shlex.join([*OWN_VERIFY, "--json"])
 FAULTS_MAX: Final = 20
-# These tell of each tool call as it ends; what a command line tool did is read when its turn is over.
+# These tell of each tool call as it ends, and so do presets; what any other command line tool did is told by none.
 LIVE_KINDS: Final = frozenset({"acp", "model"})
 _OF_THE_AGENT: Final = ("", "exit", "interrupted")
 
@@ -56,7 +56,11 @@ class Study:
         self.guidance = Guidance()
         terms = Terms.model_validate(bag.get("terms") or {})
         self.evidence = SessionEvidence(
-            str(bag["bead"]), workspace.path, terms.verify, settings, live=spec.kind in LIVE_KINDS
+            str(bag["bead"]),
+            workspace.path,
+            terms.verify,
+            settings,
+            live=spec.kind in LIVE_KINDS or bool(spec.preset),
         )
         seat = Seat(workspace.path, workspace.base_commit, spec.model, self.advice, settings)
         self.advisers = Advisers(seat, self.evidence, self.guidance)

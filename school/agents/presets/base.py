@@ -110,8 +110,9 @@ class Reading:
     ``ended`` is True only where the CLI itself reported the end of a turn that it finished. ``reason`` is '' or one of
     AgentOutcome's: ``quota`` (``retry_at`` is its reset, where stated), ``unavailable``, ``login`` or ``exit``.
     ``errors`` are those since the last sign of progress. ``usage`` has requests, input_tokens, output_tokens and
-    cost_usd as far as they were told; ``cumulative`` says that it counts the whole session, not this turn. ``waiting``
-    is whether the last that was told leaves it waiting for its model, with no tool at work.
+    cost_usd as far as they were told; ``cumulative`` says that it counts the whole session, not this turn. ``tools`` have
+    ended, ``at_work`` are the calls of those that have only begun, ``waiting`` is whether it waits for its model, with no tool at
+    work, as far as it tells of that.
     """
 
     ended: bool = False
@@ -124,6 +125,7 @@ class Reading:
     tools: list[ToolUse] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     cumulative: bool = False
+    at_work: set[str] = field(default_factory=set)
     waiting: bool = False
 
     def use(self, tool: ToolUse) -> None:

@@ -84,6 +84,7 @@ class Claude(Preset):
                 _results(event, reading, asked)
             elif kind == "result":
                 _result(event, reading)
+            reading.at_work = set(asked)
             reading.waiting = not asked and not reading.ended
         if not reading.errors and not reading.ended and said.stderr.strip() and said.exit_code:
             reading.errors.append(text(said.stderr.decode("utf-8", "backslashreplace"), DETAIL_BYTES_MAX))

@@ -65,11 +65,10 @@ class Codex(Preset):
     def read(self, said: Said) -> Reading:
         reading = Reading(cumulative=True)
         messages: list[str] = []
-        open_items: set[str] = set()
         for event in objects(said.stdout):
             _take(event, reading, messages)
-            _follow(event, open_items)
-            reading.waiting = not open_items and not reading.ended
+            _follow(event, reading.at_work)
+            reading.waiting = not reading.at_work and not reading.ended
         reading.answer = messages[-1] if messages else ""
         return failed(reading, said)
 
@@ -104,14 +103,14 @@ def _take(event: dict[str, Any], reading: Reading, messages: list[str]) -> None:
         reading.errors.append(text(told, DETAIL_BYTES_MAX) or "codex told of an error without a message")
 
 
-def _follow(event: dict[str, Any], open_items: set[str]) -> None:
+def _follow(event: dict[str, Any], at_work: set[str]) -> None:
     """Which commands are at work."""
     item = inner(event, "item")
     name = text(item.get("id"), 200)
     if event.get("type") == "item.started" and item.get("type") != "error":
-        open_items.add(name)
+        at_work.add(name)
     elif event.get("type") == "item.completed":
-        open_items.discard(name)
+        at_work.discard(name)
 
 
 def _item(item: dict[str, Any], reading: Reading, messages: list[str]) -> None:
@@ -124,7 +123,8 @@ def _item(item: dict[str, Any], reading: Reading, messages: list[str]) -> None:
     elif kind == "command_execution":
         command = _command(text(item.get("command")))
         output = text(item.get("aggregated_output"))
-        reading.use(ToolUse.command(command, exit_status(item.get("exit_code")), output))
+        call_id = text(item.get("id"), 200)
+        reading.use(ToolUse.command(command, exit_status(item.get("exit_code")), output, call_id=call_id))
     elif kind == "file_change":
         for change in items(item.get("changes")):
             reading.use(ToolUse("patch", {"path": text(change.get("path"))}, {"error": None}))

@@ -151,7 +151,7 @@ def _usage(usage: dict[str, Any]) -> dict[str, Any]:
 
 def _events(raw: bytes, reading: Reading) -> bool:
     """Take what the plugin told; whether it told of an end."""
-    at_work: set[str] = set()
+    at_work = reading.at_work
     heard = False
     for event in objects(raw):
         kind, call_id = event.get("type"), text(event.get("id"), 200)

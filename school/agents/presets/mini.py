@@ -88,8 +88,9 @@ class Mini(Preset):
         reading = Reading()
         trajectory = document(said.files.get(RESULT, b""))
         info = inner(trajectory, "info")
+        asked: dict[str, str] = {}
         for message in items(trajectory.get("messages")):
-            _message(message, reading)
+            _message(message, reading, asked)
         status = text(info.get("exit_status"), 200)
         reading.answer = text(info.get("submission")).strip()
         requests = whole(inner(info, "model_stats").get("api_calls"))
@@ -112,29 +113,19 @@ def configuration(prompt: str) -> str:
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", body) + "\n"
 
 
-def _message(message: dict[str, Any], reading: Reading) -> None:
+def _message(message: dict[str, Any], reading: Reading, asked: dict[str, str]) -> None:
     extra = inner(message, "extra")
     used = inner(extra, "response", "usage")
     for name, told in (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens")):
         if told in used:
             reading.usage[name] = reading.usage.get(name, 0) + whole(used.get(told))
     for action in items(extra.get("actions")):
-        command = text(action.get("command"))
-        reading.use(ToolUse.command(command, None, "", call_id=text(action.get("tool_call_id"), 200)))
-    if message.get("role") == "tool":
-        _answer(message, extra, reading)
-
-
-def _answer(message: dict[str, Any], extra: dict[str, Any], reading: Reading) -> None:
-    """Put the result of a command where the command is."""
+        asked[text(action.get("tool_call_id"), 200)] = text(action.get("command"))
     call_id = text(message.get("tool_call_id"), 200)
-    for index, use in enumerate(reading.tools):
-        if use.call_id == call_id:
-            code = exit_status(extra.get("returncode"))
-            never_ran = extra.get("exception_info")
-            status = None if never_ran else code
-            output = text(extra.get("raw_output"))
-            reading.tools[index] = ToolUse.command(use.args["command"], status, output, call_id=call_id)
+    if message.get("role") == "tool" and call_id in asked:
+        status = None if extra.get("exception_info") else exit_status(extra.get("returncode"))
+        output = text(extra.get("raw_output"))
+        reading.use(ToolUse.command(asked.pop(call_id), status, output, call_id=call_id))
 
 
 def _error(status: str, last: str, said: Said) -> str:

@@ -1,0 +1,216 @@
+"""A whole run of the school with a real client as its student: repository, endpoint, configuration, and what came of it.
+
+``Client`` says how one CLI is configured and what its tools are called. ``drive(client, script, place)`` makes a small
+repository whose ``add`` is wrong, writes ``school.toml``, runs ``conductor.py --loop`` as a user would, with HOME and
+HERMES_HOME of its own, and gives a ``Driven``. The clients are those of ``make test-clients``, below ``.clients``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.e2e.projects import conduct, environment
+from tests.endpoint import Answer, FakeEndpoint, Turn, call, say
+from tests.support import ROOT, git, write_tree
+
+CLIENTS = Path(os.environ.get("SCHOOL_CLIENTS_DIR") or ROOT / ".clients")
+KEY = "sk-fake-0123456789abcdef-never-on-disk"
+FILES = {
+    "calc/__init__.py": "",
+    "calc/core.py": "def add(left, right):\n    return left - right\n",
+    "tests/__init__.py": "",
+    "tests/test_core.py": (
+        "import unittest\n\nfrom calc.core import add\n\n\nclass CoreTest(unittest.TestCase):\n"
+        "    def test_nothing(self):\n        self.assertEqual(add(0, 0), 0)\n"
+    ),
+}
+TASKS = """\
+version: 1
+tasks:
+  - id: fix-add
+    task: |
+      add() in calc/core.py subtracts. Make it add.%s
+    allow: ["calc/**"]
+    max_attempts: 1
+    accept:
+      - text: two and three are five
+        check: ["python3", "-c", "from calc.core import add; assert add(2, 3) == 5"]
+"""
+EDIT = "sed -i 's/left - right/left + right/' calc/core.py"
+TEST = "python3 -m unittest discover"
+
+
+@dataclass(frozen=True)
+class Client:
+    """One CLI: its program below ``.clients``, its configuration, and how a script calls its shell."""
+
+    name: str
+    program: str
+    shell: Callable[[str], Answer]
+    last: Callable[[str], Answer] = say
+    settings: dict[str, str] = field(default_factory=dict)
+    root: bool = False
+    kind: str = "command"
+    words: tuple[str, ...] = ()
+    preset: str | None = None
+
+    @property
+    def path(self) -> Path:
+        return CLIENTS / self.program
+
+    def skip_if_absent(self) -> None:
+        if not self.path.exists():
+            pytest.skip(f"{self.name} is not installed at {self.path}: make test-clients installs it")
+
+
+CODEX = Client("codex", "npm/node_modules/.bin/codex", lambda line: call("exec_command", cmd=line))
+HERMES = Client("hermes", "hermes/bin/hermes", lambda line: call("terminal", command=line))
+MINI = Client(
+    "mini-swe-agent",
+    "mini/bin/mini",
+    lambda line: call("bash", command=line),
+    # It ends by a command, whose further output is its answer.
+    lambda text: call("bash", command=f"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo {text!r}"),
+    # Two tries, four seconds apart: its own six would take a minute.
+    {"MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "2"},
+)
+ALL = (CODEX, HERMES, MINI)
+
+
+def good(client: Client) -> list[Turn]:
+    """Edit the file, run the tests, say so."""
+    return [client.shell(EDIT), client.shell(TEST), client.last("add() adds now.")]
+
+
+@dataclass
+class Driven:
+    """What came of a run."""
+
+    repo: Path
+    home: Path
+    hermes_home: Path
+    code: int
+    report: dict[str, Any]
+    stderr: str
+    endpoint: FakeEndpoint | None
+
+    @property
+    def task(self) -> dict[str, Any]:
+        assert "tasks" in self.report, self.stderr
+        return self.report["tasks"][0]
+
+    @property
+    def archive(self) -> Path:
+        return self.hermes_home / "bookbag" / "archive"
+
+    def bags(self) -> list[dict[str, Any]]:
+        """The records of all attempts, oldest first."""
+        found = [json.loads(path.read_text()) for path in self.archive.glob("*/bookbag.json")]
+        live = [json.loads(path.read_text()) for path in (self.hermes_home / "bookbag").glob("*.json")]
+        return sorted([*found, *live], key=lambda bag: bag["timestamp"])
+
+    @property
+    def bag(self) -> dict[str, Any]:
+        return self.bags()[-1]
+
+    def turns(self) -> list[dict[str, Any]]:
+        return json.loads((self.archive / self.bag["bead"] / "turns.json").read_text())
+
+
+def configure(client: Client, base_url: str, *, on_stop: bool = False, **limits: float) -> str:
+    """``school.toml`` for *client* on that endpoint; *on_stop* is whether it is asked for a check that it left out."""
+    agent = {
+        "kind": client.kind,
+        **({"preset": client.preset or client.name} if client.kind == "command" else {}),
+        "argv": [str(client.path), *client.words],
+        "model": "fake-model",
+        "base_url": base_url,
+        "api_key_env": "STUDENT_KEY",
+        "set_env": client.settings,
+    }
+    lines = ["[verify]", 'commands = [["python3", "-m", "unittest", "discover", "-v"]]']
+    lines += [f"on_stop = {_toml(on_stop)}", "[agents.student]"]
+    lines += [f"{name} = {_toml(value)}" for name, value in agent.items()]
+    lines += ["[roles.coder]", 'agents = ["student"]', "[limits]", "leaves = 1"]
+    lines += [f"{name} = {value}" for name, value in {"max_interruptions": 1, **limits}.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items()) + "}"
+    return json.dumps(value)
+
+
+def repository(place: Path, toml: str, tasks: str) -> Path:
+    root = place / "repo"
+    root.mkdir(parents=True)
+    write_tree(
+        root, {**FILES, "school.toml": toml, "school-tasks.yaml": tasks, ".gitignore": "__pycache__/\n"}
+    )
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "Begin")
+    return root
+
+
+def drive(
+    client: Client,
+    script: Sequence[Turn] | Callable[..., Turn] | None,
+    place: Path,
+    *,
+    more: str = "",
+    timeout_s: float = 200,
+    **limits: float,
+) -> Driven:
+    """One run of the conductor; without *script* nothing listens at the endpoint's address."""
+    client.skip_if_absent()
+    home = place / "student-home"
+    home.mkdir(parents=True)
+    (home / ".gitconfig").write_text("[user]\n\tname = Test Person\n\temail = test@example.invalid\n")
+    env = environment(home, STUDENT_KEY=KEY, TMPDIR=str(place))
+    endpoint = FakeEndpoint(script if script is not None else [say("nobody hears this")])
+    if script is None:
+        base_url = endpoint.root if client.root else endpoint.base_url
+        endpoint.close()
+        return _conduct(client, base_url, place, env, more, timeout_s, limits, None)
+    with endpoint:
+        base_url = endpoint.root if client.root else endpoint.base_url
+        return _conduct(client, base_url, place, env, more, timeout_s, limits, endpoint)
+
+
+def _conduct(
+    client: Client,
+    base_url: str,
+    place: Path,
+    env: dict[str, str],
+    more: str,
+    timeout_s: float,
+    limits: dict[str, float],
+    endpoint: FakeEndpoint | None,
+) -> Driven:
+    repo = repository(place, configure(client, base_url, **limits), TASKS % more)
+    before = set(psutil.pids())
+    code, report, stderr = conduct(
+        "--repo", str(repo), "--loop", "--rounds", "1", env=env, timeout_s=timeout_s
+    )
+    left = [psutil.Process(pid).name() for pid in set(psutil.pids()) - before if _is_of(pid, place)]
+    assert left == [], f"left running: {left}"
+    return Driven(repo, Path(env["HOME"]), Path(env["HERMES_HOME"]), code, report, stderr, endpoint)
+
+
+def _is_of(pid: int, place: Path) -> bool:
+    """Whether a process lives in this test's folder."""
+    try:
+        process = psutil.Process(pid)
+        return str(place) in process.cwd() or any(str(place) in word for word in process.cmdline())
+    except psutil.Error:
+        return False

@@ -1,0 +1,132 @@
+"""Real clients against the fake endpoint, each in a whole run: what they do is judged and delivered like all work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.clients.driving import ALL, CODEX, EDIT, HERMES, KEY, TEST, Client, drive, good
+from tests.endpoint import limited, say, status
+from tests.support import git
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(params=ALL, ids=lambda client: client.name)
+def client(request: pytest.FixtureRequest) -> Client:
+    request.param.skip_if_absent()
+    return request.param
+
+
+def test_a_student_edits_tests_and_is_accepted(client: Client, tmp_path: Path) -> None:
+    run = drive(client, good(client), tmp_path)
+
+    assert (run.code, run.task["outcome"], run.task["branch"]) == (0, "accepted", "school/fix-add"), (
+        run.stderr
+    )
+    assert git(run.repo, "show", "school/fix-add:calc/core.py").endswith("return left + right")
+    bag = run.bag
+    assert (bag["cto_verdict"], bag["coo_verdict"], bag["accepted"]) == ("PASS", "PASS", True)
+    assert (bag["agent"]["name"], bag["claim"]) == ("student", "done")
+    assert bag["summary"].startswith("add() adds now.")
+    assert bag["output"].strip() == "add() adds now."
+    assert bag["files_changed"] == ["calc/core.py"]
+    assert (bag["usage"]["input_tokens"], bag["usage"]["output_tokens"]) == (33, 21)
+
+
+def test_what_it_really_ran_is_known(client: Client, tmp_path: Path) -> None:
+    run = drive(client, [client.shell(EDIT), client.shell("exit 3"), *good(client)[1:]], tmp_path)
+    used = run.turns()[0]["tools"]
+    assert [use["args"]["command"] for use in used][:3] == [EDIT, "exit 3", TEST]
+
+
+@pytest.mark.parametrize("asked", [CODEX, HERMES], ids=lambda client: client.name)
+def test_a_check_that_was_left_out_is_asked_for_in_a_further_turn(asked: Client, tmp_path: Path) -> None:
+    asked.skip_if_absent()
+    script = [asked.shell(EDIT), say("It adds."), asked.shell(TEST), say("The tests pass.")]
+    run = drive(asked, script, tmp_path, on_stop=True)
+    assert run.task["outcome"] == "accepted", run.stderr
+    turns = run.turns()
+    assert [turn["answer"] for turn in turns] == ["It adds.", "The tests pass."]
+    assert turns[0]["session"] == turns[1]["session"] != ""
+    assert run.bag["summary"].startswith("It adds.\n\nAt a later turn: The tests pass.")
+    assert "unverified" not in run.bag["summary"]
+    assert run.endpoint is not None
+    assert "It adds." in json.dumps(run.endpoint.requests[-1])  # the session is the same one
+
+
+def test_its_home_and_ours_stay_apart(client: Client, tmp_path: Path) -> None:
+    run = drive(client, good(client), tmp_path)
+    own = {".hermes", ".gitconfig", ".cache", ".config", ".local", ".rustup", ".npm"}
+    assert {path.name for path in run.home.iterdir()} <= own
+    assert not (run.home / ".hermes" / "config.yaml").exists()
+    assert git(run.repo, "status", "--porcelain") == ""
+    holding = [
+        path for path in run.hermes_home.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()
+    ]
+    assert holding == []
+    assert run.endpoint is not None
+    assert run.endpoint.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason", "said"),
+    [
+        pytest.param(None, "unavailable", "", id="down"),
+        pytest.param([status(500)], "unavailable", "", id="500"),
+        pytest.param([limited(3600)], "quota", "", id="429"),
+        pytest.param([status(401, "Incorrect API key provided")], "login", "Incorrect API key", id="401"),
+    ],
+)
+def test_what_the_endpoint_did_is_no_fault_of_the_student(
+    client: Client, failure: list | None, reason: str, said: str, tmp_path: Path
+) -> None:
+    run = drive(client, failure, tmp_path, stall_timeout_s=12)
+    bag = run.bag
+    assert (bag["status"], bag["reason"]) == ("failed", reason), (bag["summary"], run.stderr[-2000:])
+    assert said in bag["summary"]
+    records = [
+        json.loads(path.read_text()) for path in (run.hermes_home / "school" / "tasks").rglob("*.json")
+    ]
+    assert [attempt["charged"] for attempt in records[0]["attempts"]] == [False] * len(run.bags())
+    assert git(run.repo, "branch", "--format=%(refname:short)") == "main"
+
+
+def test_a_prompt_of_300_kb_arrives_whole(client: Client, tmp_path: Path) -> None:
+    word = "the-very-last-word"
+    long = "\n" + ("      " + "x" * 99 + "\n") * 3000 + f"      {word}"
+    run = drive(client, good(client), tmp_path, more=long)
+    assert run.task["outcome"] == "accepted", run.stderr
+    prompt = (run.archive / run.bag["bead"] / "prompt.md").read_text()
+    assert len(prompt) > 300_000
+    assert run.endpoint is not None
+    asked = json.dumps(run.endpoint.requests[0])
+    # Hermes takes no more than an argument holds, and is told where to read instead.
+    assert word in asked or "Your whole task is in the file " in asked
+
+
+def test_codex_takes_a_further_turn_of_the_same_session(tmp_path: Path, school) -> None:
+    CODEX.skip_if_absent()
+    from school.agents import registry
+    from school.contracts import AgentConfig, ProjectConfig
+    from tests.agents.running import Place
+    from tests.endpoint import FakeEndpoint
+
+    place = Place(tmp_path / "run", school)
+    (place.tree / "calc").mkdir(parents=True)
+    (place.tree / "calc" / "core.py").write_text("left - right\n")
+    script = [CODEX.shell(EDIT), say("Done."), CODEX.shell(TEST), say("They pass.")]
+    asked = ["Have you run the tests?"]
+    with FakeEndpoint(script) as endpoint:
+        agent = AgentConfig(preset="codex", argv=[str(CODEX.path)], base_url=endpoint.base_url, model="m")
+        spec = registry.resolve("mine", ProjectConfig(agents={"mine": agent}))
+        outcome = place.run(spec, gate=lambda _turn: asked.pop() if asked else "")
+    assert (outcome.reason, outcome.claim.summary) == ("", "Done.\n\nAt a later turn: They pass.")
+    assert (outcome.usage["input_tokens"], outcome.usage["output_tokens"]) == (44, 28)
+    said = [
+        item["content"][0]["text"] for item in endpoint.requests[-1]["input"] if item.get("role") == "user"
+    ]
+    assert said[-1] == "Have you run the tests?"
+    assert "left + right" in (place.tree / "calc" / "core.py").read_text()
