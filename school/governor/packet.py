@@ -20,13 +20,15 @@ _WHY: Final = {
     "requests": "{count} requests to the model failed since a tool call last succeeded",
     "progress": "the model was called {count} times since a tool call last succeeded",
 }
-_DELEGATE: Final = """\
-Do not try any of this again in the same way. Instead:
+# Where the facts end and the advice to the session begins.
+ADVICE: Final = "Do not try any of this again in the same way."
+_DELEGATE: Final = f"""\
+{ADVICE} Instead:
 1. Call delegate_task with this packet as the brief, so that a stronger model takes over what is left to do without \
 repeating what failed.
 2. If you cannot delegate, stop, and give this packet to the user as your report of what blocks you."""
-_ALONE: Final = """\
-Do not try any of this again in the same way. Instead:
+_ALONE: Final = f"""\
+{ADVICE} Instead:
 1. Say which assumption all of these attempts share, and take an approach that does not need it.
 2. If there is none, stop, and end as blocked with this packet as your report of what blocks you."""
 

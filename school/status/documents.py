@@ -94,6 +94,7 @@ def _conductor(settings: Settings, record: look.Bag) -> dict[str, Any]:
         "round": described.get("round", record.get("round", 0)),
         "repo": str(record.get("repo") or ""),
         "since": str(described.get("started_at") or record.get("since") or ""),
+        "away": described.get("away") or [],
     }
 
 

@@ -75,6 +75,13 @@ def _status(document: Mapping[str, Any]) -> Iterable[Section]:
         for item in document["conductors"]
     ]
     yield Section("conductor", ("pid", "run", "round", "for", "repository"), conductors, "none is at work")
+    away = [
+        (row["agent"], row["reason"], row["until"] or "not in this run")
+        for item in document["conductors"]
+        for row in item.get("away") or []
+    ]
+    if away:
+        yield Section("agents that are away", ("agent", "why", "until"), away, "")
     teachers = [
         (
             row["role"],

@@ -13,11 +13,14 @@ from typing import Any, Final
 import bookbag
 from school.agents.chores import CHORES
 from school.confinement import available
-from school.contracts import UNCHARGED_REASONS, Advice, AgentSpec, Limits, SandboxTerms, Terms, dump
+from school.contracts import UNCHARGED_REASONS, Advice, AgentSpec, Limits, SandboxTerms, Terms, bounded, dump
+from school.governor import packet
 from school.supervisor.plan import Plan
 from school.tasks import Task
 
 FINDINGS_MAX: Final = 100
+PATHS_SHOWN: Final = 20
+TRIED_BYTES: Final = 4000
 
 Finding = dict[str, Any]
 
@@ -30,6 +33,7 @@ class Attempt:
     base_commit: str
     agent: AgentSpec
     earlier_findings: list[Finding]
+    budget: Mapping[str, Any]
 
 
 def compose(plan: Plan, task: Task, attempt: Attempt, run: str) -> dict[str, Any]:
@@ -53,7 +57,7 @@ def compose(plan: Plan, task: Task, attempt: Attempt, run: str) -> dict[str, Any
         "agent": dump(attempt.agent),
         "confinement": available(SandboxTerms(**plan.config.sandbox.model_dump())),
         "terms": dump(terms(plan, task)),
-        "limits": dump(limits(plan)),
+        "limits": dump(limits(plan, attempt.budget)),
         "advice": dump(advice(plan)),
         "earlier_findings": attempt.earlier_findings,
     }
@@ -97,8 +101,8 @@ def advice(plan: Plan) -> Advice:
     return Advice(on_stop=on_stop, governor=config.governor.model_dump(exclude_none=True), coach=config.coach)
 
 
-def limits(plan: Plan) -> Limits:
-    """The limits of one leaf."""
+def limits(plan: Plan, budget: Mapping[str, Any]) -> Limits:
+    """The limits of one leaf; *budget* is what is left of the run's tokens and cost."""
     configured = plan.config.limits
     return Limits(
         startup_timeout_s=configured.startup_timeout_s,
@@ -106,34 +110,57 @@ def limits(plan: Plan) -> Limits:
         agent_timeout_s=configured.agent_timeout_s,
         command_timeout_s=configured.command_timeout_s,
         output_bytes=configured.output_bytes,
-        cost_usd=configured.cost_usd,
-        tokens=configured.tokens,
+        **budget,
         memory_bytes=configured.memory_bytes,
         processes=configured.processes,
         disk_bytes=configured.disk_bytes,
     )
 
 
-def earlier_findings(bags: Iterable[Mapping[str, Any] | None]) -> list[Finding]:
-    """What the attempts before this one were told, newest first, each once; a failure of its own counts too."""
+def earlier_findings(bags: Iterable[Mapping[str, Any] | None], agent: str = "") -> list[Finding]:
+    """What the attempts before this one were told, newest first, each once; a failure of its own counts too.
+
+    What another than *agent* tried is told as well: whoever goes next does not remember it.
+    """
     found: dict[tuple[str, str, str], Finding] = {}
     for bag in bags:
-        for finding in [*_failure(bag), *(bag.get("findings") or [])] if bag else []:
+        told = [*_failure(bag), *(bag.get("findings") or []), *_tried(bag, agent)] if bag else []
+        for finding in told:
             found.setdefault((finding["section"], finding["issue_class"], finding["description"]), finding)
     return list(found.values())[:FINDINGS_MAX]
 
 
 def _failure(bag: Mapping[str, Any]) -> list[Finding]:
+    """Why an attempt ended without a result; of one that got stuck also what its governor saw it try."""
     if bag.get("status") != "failed" or bag.get("reason") in UNCHARGED_REASONS:
         return []
+    reason = str(bag.get("reason") or "failed")
     said = bag.get("summary") or bag.get("reason") or "no reason is known"
-    return [
-        {
-            "section": "leaf",
-            "severity": "HIGH",
-            "issue_class": bag.get("reason") or "failed",
-            "description": f"An earlier attempt ended without a result: {said}",
-            "citation": "",
-            "suggestion": "",
-        }
-    ]
+    text = f"An earlier attempt ended without a result: {said}"
+    if reason == "stuck" and (stood := _packet(bag)):
+        text += f"\nWhat stood there when it was stuck:\n{stood}"
+    return [_finding("leaf", "HIGH", reason, text)]
+
+
+def _packet(bag: Mapping[str, Any]) -> str:
+    """The last packet of the governor, without its marks and its advice to whoever was stuck."""
+    packets = [entry for entry in bag.get("guidance") or [] if entry.get("what") == "packet"]
+    text = str(packets[-1].get("text") or "") if packets else ""
+    for mark in (packet.BEGIN, packet.END):
+        text = text.replace(mark, "")
+    return text.partition(packet.ADVICE)[0].strip()
+
+
+def _tried(bag: Mapping[str, Any], agent: str) -> list[Finding]:
+    """What another agent did, in its own words."""
+    by = str((bag.get("agent") or {}).get("name") or "")
+    if by == agent or not agent or bag.get("reason") in UNCHARGED_REASONS or bag.get("status") == "failed":
+        return []
+    changed = ", ".join((bag.get("files_changed") or [])[:PATHS_SHOWN]) or "nothing"
+    text = f"{by} tried before, and was {bag.get('outcome')}. It changed {changed}; its words: {bag.get('summary')}"
+    return [_finding("attempt", "LOW", "tried", bounded(text, TRIED_BYTES))]
+
+
+def _finding(section: str, severity: str, issue_class: str, description: str) -> Finding:
+    said = {"section": section, "severity": severity, "issue_class": issue_class, "description": description}
+    return {**said, "citation": "", "suggestion": ""}

@@ -28,6 +28,7 @@ from school.errors import (
     SchoolError,
     WorktreeError,
 )
+from school.supervisor.absence import REASONS
 from school.supervisor.beads import repository_terms
 from school.supervisor.board import Bag, View, bag_of
 from school.supervisor.closing import Deliver
@@ -120,6 +121,7 @@ class Run:
             self.narrator.begun(self.plan, self.ground.run)
             try:
                 self.take_up()
+                self.starter.reckon()
                 self.idle = not self.look() and not self.ground.register.board.anything_left()
                 self.loop()
             except SchoolError as error:  # the machine gave out; what is on disk is for the next run
@@ -227,7 +229,9 @@ class Run:
 
     def awaited(self) -> bool:
         """Whether anything that is under way can still change what is due."""
-        return self.ground.register.in_flight() or self.starter.undecided or bool(self.starter.paused_s())
+        return (
+            self.ground.register.in_flight() or self.starter.undecided or self.starter.paused_s() is not None
+        )
 
     # --- what is due ----------------------------------------------------------------------------------
 
@@ -317,6 +321,9 @@ class Run:
             return
         if bag["reason"] == "disk_full":
             raise MachineError(f"{bag['bead']}: the disk is full: {bag.get('summary', '')}")
+        if bag["reason"] in REASONS:  # how often is bounded by what is known of the agent
+            state.tried_in = min(state.tried_in, self.round - 1)
+            return
         state.cut_short += 1
         if state.cut_short < self.plan.config.limits.max_interruptions:
             state.tried_in = min(state.tried_in, self.round - 1)

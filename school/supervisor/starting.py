@@ -2,19 +2,21 @@
 
 ``start_ready`` gives every ready task of the round its attempt while there is room: for running leaves, and in the
 queue of the teachers (twice as many may wait there). Nothing new starts once the run is ``halted``: a budget is used
-up, or somebody changed the repository's configuration or hooks while students were at work. A rate limit only pauses.
+up (``spending``), or somebody changed the repository's configuration or hooks while students were at work. A task whose
+agents are all away (``absence``) waits for the first of them, while others go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 import bookbag
-from school.contracts import AgentSpec
+from school.contracts import AgentSpec, dump
 from school.scores import ScoreBook
 from school.supervisor import beads
+from school.supervisor.absence import REASONS, Absences
 from school.supervisor.board import Bag, bag_of
 from school.supervisor.leaves import Leaves
 from school.supervisor.narrator import Narrator
@@ -23,14 +25,12 @@ from school.supervisor.opening import Ground, pin_name
 from school.supervisor.plan import Plan
 from school.supervisor.premerge import Premerge
 from school.supervisor.rounds import TaskState
+from school.supervisor.spending import Spending
 from school.system import clock
 from school.tasks import Task
 from school.worktrees import fingerprint
 
 WAITING_FACTOR: Final = 2
-# A quota's reset that nobody stated, and the longest that a stated one is believed.
-PAUSE_S: Final = 60.0
-PAUSE_S_MAX: Final = 6 * 3600.0
 
 
 @dataclass(slots=True)
@@ -44,13 +44,32 @@ class Starter:
     premerge: Premerge
     halted: str = ""
     undecided: bool = False
-    paused_until: float = 0.0
-    tokens: int = 0
-    cost_usd: float = 0.0
+    absences: Absences = field(init=False)
+    spending: Spending = field(init=False)
+    _held_back: list[float] = field(default_factory=list)
+    _away: list[dict[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        limits = self.plan.config.limits
+        self.absences = Absences(clock.SystemClock())
+        self.spending = Spending(limits.tokens, limits.cost_usd)
+
+    def reckon(self) -> None:
+        """Count what earlier runs used on these tasks, before anything is started."""
+        if not self.spending.limited:
+            return
+        register = self.ground.register
+        for task in self.plan.tasks:
+            for attempt in register.ledger.state(task).attempts:
+                if (bag := bag_of(attempt.bead)) is not None:
+                    self.spending.count(bag)
+        self.halt_when_spent()
 
     def start_ready(self, round_: int, waiting: int) -> bool:
         """Start what is ready and has room; whether anything moved."""
         moved = self.undecided = False
+        self._held_back.clear()
+        self._tell_who_is_away()
         for state in self.ground.register.board.ready(round_):
             if not self.room(waiting) or self.meddled():
                 return moved
@@ -62,18 +81,17 @@ class Starter:
 
     def room(self, waiting: int) -> bool:
         """Whether one more leaf may start now."""
-        if self.halted or clock.monotonic() < self.paused_until:
-            return False
-        return self.leaves.room() and waiting < WAITING_FACTOR * self.plan.leaves
+        return not self.halted and self.leaves.room() and waiting < WAITING_FACTOR * self.plan.leaves
 
     def paused_s(self) -> float | None:
-        """How long until a pause ends; None when there is none."""
-        left_s = self.paused_until - clock.monotonic()
-        return left_s if left_s > 0 else None
+        """How long until the first of the agents that ready tasks wait for is there again; None when none waits."""
+        return min(self._held_back, default=None)
 
     def start(self, state: TaskState, round_: int) -> bool:
-        """Write the record of one attempt, then start its leaf; False while it is not known from where."""
+        """Write the record of one attempt, then start its leaf; False while it is not known from where, or by whom."""
         task = self.plan.tasks.get(state.id)
+        if not (agents := self.agents_there(task)):
+            return self.nobody_there(state, task)
         start = starting_point(task, self.ground.register, self.plan, self.ground.clone, self.premerge)
         if not start.commit and not start.blocked:
             self.undecided = True
@@ -83,12 +101,14 @@ class Starter:
             state.outcome, state.reason, state.waits_for_human = "blocked", start.blocked, True
             self.narrator.blocked(state, start.blocked)
             return True
+        agent = self.agent_for(task, agents)
         earlier = [bag_of(bead) for bead in self.ground.register.beads_of(task)]
         attempt = beads.Attempt(
             number=state.charged + 1,
             base_commit=start.commit,
-            agent=self.agent_for(task, [bag for bag in earlier if bag]),
-            earlier_findings=beads.earlier_findings(earlier),
+            agent=agent,
+            earlier_findings=beads.earlier_findings(earlier, agent.name),
+            budget=self.spending.left(),
         )
         self.ground.clone.pin(start.commit, pin_name(start.commit))
         bag = bookbag.write_bookbag(**beads.compose(self.plan, task, attempt, self.ground.run))
@@ -97,17 +117,45 @@ class Starter:
         self.narrator.started(bag)
         return True
 
-    def agent_for(self, task: Task, earlier: Iterable[Bag]) -> AgentSpec:
-        """The candidate whose turn it is: best score first, the next stronger after a failure."""
-        candidates = {spec.name: spec for spec in self.plan.agents[task.id]}
+    # --- by whom ----------------------------------------------------------------------------------------
+
+    def agents_there(self, task: Task) -> dict[str, AgentSpec]:
+        """The candidates for *task* that are not away, by name."""
+        return {spec.name: spec for spec in self.plan.agents[task.id] if self.absences.present(dump(spec))}
+
+    def nobody_there(self, state: TaskState, task: Task) -> bool:
+        """Every candidate is away: wait for the first, or leave the task to a later run where none comes back."""
+        agents = [dump(spec) for spec in self.plan.agents[task.id]]
+        wait_s = self.absences.wait_s(agents)
+        if wait_s is not None:
+            self._held_back.append(wait_s)
+            return False
+        state.expired = True
+        state.reason = "; ".join(dict.fromkeys(self.absences.gone(agent) for agent in agents))
+        self.narrator.expired(state, state.reason)
+        return True
+
+    def agent_for(self, task: Task, agents: Mapping[str, AgentSpec]) -> AgentSpec:
+        """The candidate whose turn it is: best score first, the next stronger after one that failed at it."""
+        failed = [
+            attempt.bead for attempt in self.ground.register.ledger.state(task).counted if attempt.charged
+        ]
         tried = [
             str((bag.get("agent") or {}).get("name", ""))
-            for bag in earlier
-            if bag.get("outcome") != "accepted"
+            for bead in failed
+            if (bag := bag_of(bead)) is not None and bag.get("outcome") != "accepted"
         ]
         book = ScoreBook(self.plan.settings)
-        name, reason = book.choose(list(candidates), task.student_role, task.domain, tried=tried)
-        return candidates[name].model_copy(update={"reason": reason})
+        name, reason = book.choose(list(agents), task.student_role, task.domain, tried=tried)
+        if absent := [spec.name for spec in self.plan.agents[task.id] if spec.name not in agents]:
+            reason += f"; away: {', '.join(absent)}"
+        return agents[name].model_copy(update={"reason": reason})
+
+    def _tell_who_is_away(self) -> None:
+        """Keep the run's record, from which ``status`` reads it, in step."""
+        if (rows := self.absences.rows()) != self._away:
+            self._away = rows
+            self.ground.record.put(away=rows)
 
     # --- reasons to start nothing -----------------------------------------------------------------------
 
@@ -122,36 +170,22 @@ class Starter:
         return self.halted == "repository_changed"
 
     def spent(self, bag: Bag) -> None:
-        """Count what *bag* used; halt when a budget is gone, pause when a quota is."""
-        usage: Mapping[str, Any] = bag.get("usage") or {}
-        self.tokens += int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
-        self.cost_usd += float(usage.get("cost_usd") or 0)
-        limits = self.plan.config.limits
-        if limits.tokens is not None and self.tokens >= limits.tokens:
-            self.halt(f"[limits] tokens = {limits.tokens} are used up ({self.tokens})")
-        if limits.cost_usd is not None and self.cost_usd >= limits.cost_usd:
-            self.halt(f"[limits] cost_usd = {limits.cost_usd:g} is used up ({self.cost_usd:.2f})")
-        if bag.get("reason") == "budget":
+        """*bag* has ended: count what it used, and hear whether its agent is there; halt when a budget is gone."""
+        reason, agent = str(bag.get("reason") or ""), bag.get("agent") or {}
+        if bag.get("status") == "failed" and reason in REASONS:
+            self.narrator.halted(self.absences.note(agent, reason, str(bag.get("retry_at") or "")))
+        elif bag.get("claim"):
+            self.absences.back(agent)
+        self.spending.count(bag)
+        if reason == "budget":
             self.halt(str(bag.get("summary") or "a budget is used up").partition("; ")[0])
-        if bag.get("reason") == "quota":
-            self.pause(str(bag.get("retry_at") or ""))
+        self.halt_when_spent()
+
+    def halt_when_spent(self) -> None:
+        if over := self.spending.over():
+            self.halt(over)
 
     def halt(self, why: str) -> None:
         if not self.halted:
             self.halted = "budget"
-            self.narrator.halted(f"{why}; nothing new is started")
-
-    def pause(self, retry_at: str) -> None:
-        """Wait for a quota's stated reset, within bounds."""
-        wait_s = pause_s(retry_at, clock.now())
-        self.paused_until = clock.monotonic() + wait_s
-        self.narrator.halted(f"a quota is used up; new students wait {wait_s:.0f} s")
-
-
-def pause_s(retry_at: str, now: str) -> float:
-    """How long to wait for a quota that an agent says is there again at *retry_at*; it may say anything."""
-    try:
-        wait_s = (clock.parse(retry_at) - clock.parse(now)).total_seconds()
-    except ValueError:
-        wait_s = PAUSE_S
-    return min(max(wait_s, 0.0), PAUSE_S_MAX)
+            self.narrator.halted(f"{why}; nothing new is started. With a higher limit the next run goes on")

@@ -140,7 +140,7 @@ def test_status_says_who_is_at_work(school: Settings, repo: Path):
     files.write_json(school.processes_dir / "b-3.json", starting)
     document = status_document(school, repo=repo / "calc")
     assert document["conductor"] == {
-        "pid": os.getpid(), "run": "r1", "round": 2, "repo": str(repo), "since": since,
+        "pid": os.getpid(), "run": "r1", "round": 2, "repo": str(repo), "since": since, "away": [],
     }  # fmt: skip
     assert [item["run"] for item in document["conductors"]] == ["r0", "r1"]
     assert document["leaves"] == [{"bead": "b-1", "pid": os.getpid(), "step": "running", "since": since}]
