@@ -87,7 +87,7 @@ class Asking:
         asks = self._asks
         assert asks is not None, "refused before"
         try:
-            return self._patience.call(
+            answer = self._patience.call(
                 lambda: asks(system, prompt, timeout_s=timeout_s), timeout_s=timeout_s + _GRACE_S
             )
         except patience.TookTooLong:
@@ -97,6 +97,9 @@ class Asking:
         except patience.Failed as failed:
             detail = f"it raised {type(failed.cause).__name__}"
             return Answer(model=self.model, reason="unavailable", detail=detail)
+        if not isinstance(answer, Answer) or not isinstance(answer.text, str):
+            return Answer(model=self.model, reason="refused", detail="it is no answer")
+        return answer
 
     def close(self) -> None:
         self._patience.close()
@@ -119,14 +122,8 @@ def _number(value: object, guess: int) -> int:
 
 
 def same_model(one: str, other: str) -> bool:
-    """Whether two names mean one model: names alike in any case, and providers alike or not both known."""
-    if not one.strip() or not other.strip():
+    """Whether two names mean one model, in any case: ``provider:name``, or a name alone, whose provider may be any."""
+    first, second = one.strip().casefold(), other.strip().casefold()
+    if not first or not second:
         return False
-    (provider, name), (other_provider, other_name) = _split(one), _split(other)
-    return name == other_name and (not provider or not other_provider or provider == other_provider)
-
-
-def _split(model: str) -> tuple[str, str]:
-    """Provider and name of ``provider:name``; a name alone has no provider, and may hold slashes and colons."""
-    provider, colon, name = model.strip().casefold().partition(":")
-    return (provider, name) if colon and name and "/" not in provider else ("", model.strip().casefold())
+    return first == second or first == second.partition(":")[2] or second == first.partition(":")[2]

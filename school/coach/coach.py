@@ -17,7 +17,7 @@ from school.changes import head_of
 from school.coach import commands, routing
 from school.coach.adjusted import Adjusted
 from school.coach.asking import Asking
-from school.coach.ledger import CARDS_A_TURN_MAX, card, said
+from school.coach.ledger import CARDS_A_TURN_MAX, begun, card, ended, said
 from school.coach.reviews import Around, Reviews
 from school.coach.state import Memory, State
 from school.coach.terms import CoachTerms
@@ -167,9 +167,7 @@ class Coach:
             state.primary = self._primary_of(session_id) or state.primary
             if trouble:
                 state.tell(self._clock.now(), "error", source="turn", title="no base", detail=trouble)
-            ledger = state.turns()
-            ledger.begin(state.turn, turn_id, event.get("user_message"))
-            state.keep(ledger)
+            begun(state.ledger, state.turn, turn_id, event.get("user_message"))
             notes = routing.handed_over(state, self._terms(), at=self._clock.now())
         return {"context": notes} if notes else None
 
@@ -287,9 +285,7 @@ class Coach:
         """What memory holds of the turn, into the ledger."""
         with self._lock:
             cards = self._cards.pop(session_id, [])
-        ledger = state.turns()
-        ledger.end(answer, cards)
-        state.keep(ledger)
+        ended(state.ledger, answer, cards)
         state.primary = self._primary_of(session_id) or state.primary
 
     def _note_model(self, session_id: str, provider: object, model: object) -> None:

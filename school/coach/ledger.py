@@ -13,7 +13,7 @@ No errors are raised; values of the wrong kind become texts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from school.system.documents import loads, well_formed
@@ -115,6 +115,16 @@ class Turn:
         turn.cards_dropped += _count(record.get("cards_dropped"))
         return turn
 
+    def dump(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "turn_id": self.turn_id,
+            "user": self.user,
+            "answer": self.answer,
+            "cards": self.cards,
+            "cards_dropped": self.cards_dropped,
+        }
+
     def add_cards(self, cards: Iterable[object]) -> None:
         """Add *cards*; of too many the oldest go, and are counted."""
         self.cards.extend(cut(text, CARD_CHARS_MAX) for text in cards)
@@ -128,8 +138,24 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
 
 
+def begun(rows: list[dict[str, Any]], number: int, turn_id: object, user: object) -> None:
+    """Add a turn to *rows*, as they are kept; only what is new is looked at, because this happens at each turn."""
+    rows.append(Turn(number, cut(turn_id, _TURN_ID_CHARS_MAX), cut(user, USER_CHARS_MAX)).dump())
+    del rows[:-TURNS_MAX]
+
+
+def ended(rows: list[dict[str, Any]], answer: object, cards: Iterable[str] = ()) -> None:
+    """Enter the answer and the tool calls of the newest turn of *rows*."""
+    if rows:
+        turn = Turn.read(rows[-1])
+        if answer is not None:
+            turn.answer = cut(answer, ANSWER_CHARS_MAX)
+        turn.add_cards(cards)
+        rows[-1] = turn.dump()
+
+
 class Ledger:
-    """The turns of one session, newest last."""
+    """The turns of one session, newest last; capped as they are read."""
 
     def __init__(self, turns: Sequence[Turn] = ()) -> None:
         self.turns = list(turns)[-TURNS_MAX:]
@@ -140,24 +166,7 @@ class Ledger:
         return cls([Turn.read(row) for row in rows[-TURNS_MAX:] if isinstance(row, Mapping)])
 
     def dump(self) -> list[dict[str, Any]]:
-        return [asdict(turn) for turn in self.turns]
-
-    @property
-    def current(self) -> Turn | None:
-        return self.turns[-1] if self.turns else None
-
-    def begin(self, number: int, turn_id: object, user: object) -> Turn:
-        """A new turn; the oldest goes when there are too many."""
-        turn = Turn(number, cut(turn_id, _TURN_ID_CHARS_MAX), cut(user, USER_CHARS_MAX))
-        self.turns.append(turn)
-        del self.turns[:-TURNS_MAX]
-        return turn
-
-    def end(self, answer: object, cards: Iterable[str] = ()) -> None:
-        """The newest turn's answer and tool calls."""
-        if self.turns:
-            self.turns[-1].answer = cut(answer, ANSWER_CHARS_MAX)
-            self.turns[-1].add_cards(cards)
+        return [turn.dump() for turn in self.turns]
 
 
 # --- the text for a prompt ------------------------------------------------------------------------------------

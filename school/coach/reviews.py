@@ -194,15 +194,19 @@ class Reviews:
     def _inject(self, session_id: str, finding: Finding, turn: int, kind: str) -> None:
         """Say it at once, where the host can; it is a note where it cannot."""
         inject = self._around.inject
-        text = routing.as_text(finding.severity, finding.title, finding.body, finding.evidence)
-        done = inject is not None and inject(text)
-        with self._memory.session(session_id) as state:
-            at = self._clock.now()
-            if done:
-                routing.tell(state, "inject", finding, at=at, source=kind, delivered=True)
-            else:
-                state.corrective -= 1
-                routing.pend(state, finding, turn=turn, source=kind, at=at)
+        done = False
+        try:
+            text = routing.as_text(finding.severity, finding.title, finding.body, finding.evidence)
+            done = inject is not None and bool(inject(text))
+        finally:
+            # Also where the host's own callback raises: the finding is not lost with it.
+            with self._memory.session(session_id) as state:
+                at = self._clock.now()
+                if done:
+                    routing.tell(state, "inject", finding, at=at, source=kind, delivered=True)
+                else:
+                    state.corrective -= 1
+                    routing.pend(state, finding, turn=turn, source=kind, at=at)
 
     def _error(self, state: State, source: str, title: str, detail: str = "") -> None:
         state.tell(self._clock.now(), "error", source=source, title=title, detail=detail)

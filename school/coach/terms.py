@@ -7,59 +7,20 @@ from what somebody typed. What each key does is in docs/coach.md. Errors: Config
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from school.contracts import Strict
+from school.contracts import CoachConfig
 from school.errors import ConfigError
 
 CHARS_A_TOKEN: Final = 4
-# Below this, system text, guidance, session note, question and the newest user message would not fit together.
-LEDGER_TOKENS_MIN: Final = 3_000
-GUIDANCE_CHARS_MAX: Final = 1_000
 # Who the coach is and where it may be asked is not for the session that it watches to change.
 _FIXED: Final = frozenset({"model", "base_url", "api_key_env"})
 
 
-class CoachTerms(Strict):
-    """What a coach may do and spend. A budget of None has no limit of its own; the others still hold."""
-
-    enabled: bool = True
-    model: str = ""
-    base_url: str = ""
-    api_key_env: str = ""
-    guidance: str = Field(default="", max_length=GUIDANCE_CHARS_MAX)
-
-    active: bool = True
-    active_timing: Literal["pre", "post", "both"] = "post"
-    active_every_turns: int = Field(default=3, ge=1, le=1000)
-    active_timeout_s: float = Field(default=45.0, gt=0, le=300)
-    pre_timeout_s: float = Field(default=10.0, gt=0, le=60)
-
-    completion_review: bool = True
-    gate_timeout_s: float = Field(default=20.0, gt=0, le=300)
-    review_authority: Literal["advise", "hold_once"] = "advise"
-    review_evidence_max_chars: int = Field(default=128_000, ge=1_000, le=2_000_000)
-
-    delivery: Literal["note", "inject"] = "note"
-    corrective_cap: int = Field(default=2, ge=0, le=1000)
-    note_ttl_s: float = Field(default=1800.0, gt=0)
-
-    consult_per_turn: int = Field(default=2, ge=0, le=100)
-    decide_per_turn: int = Field(default=2, ge=0, le=100)
-    consult_timeout_s: float = Field(default=45.0, gt=0, le=300)
-
-    skip_same_model: bool = True
-    allow_in_subagents: bool = False
-
-    ledger_max_tokens: int = Field(default=40_000, ge=LEDGER_TOKENS_MIN, le=1_000_000)
-    budget_calls: int = Field(default=40, ge=0)
-    budget_tokens: int | None = Field(default=None, ge=0)
-    budget_usd: float | None = Field(default=None, ge=0)
-
-    sessions_max: int = Field(default=200, ge=1)
-    sessions_days: float = Field(default=30.0, gt=0)
+class CoachTerms(CoachConfig):
+    """The settings of one coach."""
 
     @property
     def prompt_chars_max(self) -> int:

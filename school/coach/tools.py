@@ -3,7 +3,7 @@
 A tool's ``handler(args, **kw)`` gets the model's arguments and, in ``kw``, what the host says; whose session it is comes from
 the host alone, whatever the arguments hold. Each counts its own calls a turn. Sessions of subagents are refused unless
 ``allow_in_subagents``. The answer is always a JSON text: {"advice"} or {"choice", "why"}, or {"error"}.
-Errors: MachineError where the state cannot be had.
+No errors are raised.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from school.coach.asking import Asking
 from school.coach.ledger import cut
 from school.coach.state import Memory
 from school.coach.terms import CoachTerms
+from school.errors import SchoolError
 from school.system.clock import Clock
 
 OPTIONS_MIN: Final = 2
@@ -110,6 +111,20 @@ class Tools:
         question: str,
         read: Callable[[Mapping[str, Any]], dict[str, Any] | None],
     ) -> str:
+        try:
+            return self._asked(kind, session_id, question, read)
+        except SchoolError as cause:
+            return _said(error=f"the coach cannot answer: {cause}")
+
+    def _asked(
+        self,
+        kind: str,
+        session_id: str,
+        question: str,
+        read: Callable[[Mapping[str, Any]], dict[str, Any] | None],
+    ) -> str:
+        if not session_id:
+            return _said(error="the host does not say whose session this is")
         if self._refused(session_id):
             return _said(error="the coach does not answer subagents")
         terms = self._terms()

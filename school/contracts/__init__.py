@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from school.contracts.configuration import (
     AgentConfig,
+    CoachConfig,
     DeliveryConfig,
     LimitsConfig,
     ProjectConfig,
@@ -102,6 +103,7 @@ __all__ = [
     "CheckResult",
     "Claim",
     "ClaimStatus",
+    "CoachConfig",
     "Criterion",
     "DeliveryConfig",
     "Difficulty",

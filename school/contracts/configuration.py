@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -86,6 +86,50 @@ class GovernorConfig(Strict):
     max_packet_actions: int | None = Field(default=None, ge=1, le=100)
 
 
+# Below this, system text, guidance, session note, question and the newest user message would not fit together.
+LEDGER_TOKENS_MIN: Final = 3_000
+
+
+class CoachConfig(Strict):
+    """What a coach may do and spend (docs/coach.md). A budget of None has no limit of its own; the others hold."""
+
+    enabled: bool = True
+    model: str = ""
+    base_url: str = ""
+    api_key_env: str = ""
+    guidance: str = Field(default="", max_length=1_000)
+
+    active: bool = True
+    active_timing: Literal["pre", "post", "both"] = "post"
+    active_every_turns: int = Field(default=3, ge=1, le=1000)
+    active_timeout_s: float = Field(default=45.0, gt=0, le=300)
+    pre_timeout_s: float = Field(default=10.0, gt=0, le=60)
+
+    completion_review: bool = True
+    gate_timeout_s: float = Field(default=20.0, gt=0, le=300)
+    review_authority: Literal["advise", "hold_once"] = "advise"
+    review_evidence_max_chars: int = Field(default=128_000, ge=1_000, le=2_000_000)
+
+    delivery: Literal["note", "inject"] = "note"
+    corrective_cap: int = Field(default=2, ge=0, le=1000)
+    note_ttl_s: float = Field(default=1800.0, gt=0)
+
+    consult_per_turn: int = Field(default=2, ge=0, le=100)
+    decide_per_turn: int = Field(default=2, ge=0, le=100)
+    consult_timeout_s: float = Field(default=45.0, gt=0, le=300)
+
+    skip_same_model: bool = True
+    allow_in_subagents: bool = False
+
+    ledger_max_tokens: int = Field(default=40_000, ge=LEDGER_TOKENS_MIN, le=1_000_000)
+    budget_calls: int = Field(default=40, ge=0)
+    budget_tokens: int | None = Field(default=None, ge=0)
+    budget_usd: float | None = Field(default=None, ge=0)
+
+    sessions_max: int = Field(default=200, ge=1)
+    sessions_days: float = Field(default=30.0, gt=0)
+
+
 class ProjectConfig(Strict):
     """``school.toml`` of the base commit over ``HERMES_HOME/school.toml`` over these defaults."""
 
@@ -98,4 +142,4 @@ class ProjectConfig(Strict):
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)
     governor: GovernorConfig = Field(default_factory=GovernorConfig)
-    coach: dict[str, Any] = Field(default_factory=dict)
+    coach: CoachConfig = Field(default_factory=CoachConfig)

@@ -98,7 +98,11 @@ def advice(plan: Plan) -> Advice:
     """What stands beside the agent of a leaf."""
     config, settings = plan.config, plan.settings
     on_stop = config.verify.on_stop if settings.verify_on_stop is None else settings.verify_on_stop
-    return Advice(on_stop=on_stop, governor=config.governor.model_dump(exclude_none=True), coach=config.coach)
+    return Advice(
+        on_stop=on_stop,
+        governor=config.governor.model_dump(exclude_none=True),
+        coach=config.coach.model_dump(exclude_unset=True),
+    )
 
 
 def limits(plan: Plan, budget: Mapping[str, Any]) -> Limits:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from school.coach import ledger, prompts
-from school.coach.ledger import Ledger, Turn, card, compiled, cut
+from school.coach.ledger import Ledger, Turn, begun, card, compiled, cut, ended
 from school.coach.terms import read_terms
 
 TEXTS = st.text(max_size=40) | st.text(min_size=1, max_size=3).map(lambda text: text * 3000)
@@ -16,10 +17,12 @@ TEXTS = st.text(max_size=40) | st.text(min_size=1, max_size=3).map(lambda text: 
 
 @st.composite
 def ledgers(draw: st.DrawFn) -> Ledger:
-    made = Ledger()
+    rows: list[dict[str, Any]] = []
     for number in range(1, draw(st.integers(0, 70)) + 1):
-        made.begin(number, f"t{number}", draw(TEXTS))
-        made.end(draw(TEXTS), draw(st.lists(TEXTS, max_size=4)))
+        begun(rows, number, f"t{number}", draw(TEXTS))
+        ended(rows, draw(TEXTS), draw(st.lists(TEXTS, max_size=4)))
+    made = Ledger.read(rows)
+    assert made.dump() == rows, "capped when it was written"
     return made
 
 
@@ -32,6 +35,7 @@ def _held(made: Ledger) -> None:
         assert len(turn.cards) <= 80
 
 
+@settings(max_examples=25, deadline=None)
 @given(ledgers())
 def test_nothing_longer_than_its_cap_is_ever_held(made: Ledger) -> None:
     _held(made)
@@ -51,6 +55,7 @@ def test_a_file_that_somebody_else_wrote_is_capped_too() -> None:
     assert made.turns[0].cards_dropped == 20
 
 
+@settings(max_examples=25, deadline=None)
 @given(ledgers(), st.integers(min_value=0, max_value=40_000))
 def test_what_is_compiled_fits_and_goes_in_the_seeds_order(made: Ledger, room: int) -> None:
     text = compiled(made.turns, room)
@@ -94,6 +99,7 @@ def test_the_whole_prompt_fits_the_ceiling_and_has_the_newest_user_message(
         assert newest in asked[1]
 
 
+@settings(max_examples=25, deadline=None)
 @given(ledgers(), st.integers(3_000, 60_000), st.integers(0, 300_000))
 def test_with_evidence_too(made: Ledger, tokens: int, length: int) -> None:
     terms = read_terms({"ledger_max_tokens": tokens, "guidance": "g" * 1000})

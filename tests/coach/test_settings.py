@@ -1,0 +1,142 @@
+"""Settings: unknown and impossible ones are named, the configuration and /coach set say the same things."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from school.coach import Coach, read_terms
+from school.config import load_config
+from school.errors import ConfigError
+from school.settings import Settings
+from tests.coach.coaching import OK, Model, Session, finding
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    documented = {}
+    for line in (Path(__file__).parents[2] / "docs" / "coach.md").read_text().splitlines():
+        cells = [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        if line.startswith("| `") and len(cells) == 3:
+            documented[cells[0]] = cells[1]
+    assert documented == {
+        key: json.dumps(value).strip('"') if value is not None else "none"
+        for key, value in read_terms({}).model_dump().items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[coach]\nmodle = 'x'", "modle"),
+        ("[coach]\nactive_timing = 'sometimes'", "active_timing"),
+        ("[coach]\nledger_max_tokens = 100", "ledger_max_tokens"),
+        ("[coach]\nconsult_per_turn = -1", "consult_per_turn"),
+        ("[coach]\nreview_authority = 'always'", "review_authority"),
+    ],
+)
+def test_a_wrong_key_of_the_configuration_is_named(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(text, None, {})
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"nope": 1}, r"\[coach\] nope: no such key; there are enabled, model, "),
+        ({"budget_calls": -1}, r"\[coach\] budget_calls = -1: "),
+        ({"guidance": "x" * 1001}, r"\[coach\] guidance = "),
+    ],
+)
+def test_read_terms_names_what_is_wrong(table: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_terms(table)
+
+
+def _coach(
+    school: Settings, repo: Path, table: dict[str, object] | None = None, *, adjustable: bool = True
+) -> Coach:
+    return Coach(read_terms(table or {}), Model(OK), folder=repo, settings=school, adjustable=adjustable)
+
+
+def test_what_is_set_holds_for_this_and_later_sessions_and_processes(school: Settings, repo: Path) -> None:
+    first, second = _coach(school, repo), _coach(school, repo)
+    assert first.command("set review_evidence_max_chars 64000") == "review_evidence_max_chars = 64000"
+    assert first.command("set active_timing both") == "active_timing = 'both'"
+    assert first.command("set budget_usd 1.5") == "budget_usd = 1.5"
+    assert first.command("set skip_same_model false") == "skip_same_model = False"
+    assert first.terms.review_evidence_max_chars == 64_000
+    second.turn_begins(session_id="s", user_message="x")
+    third = _coach(school, repo, {"active_timing": "pre", "note_ttl_s": 5})
+    for coach in (second, third):
+        terms = coach.terms
+        assert (terms.active_timing, terms.budget_usd, terms.skip_same_model) == ("both", 1.5, False)
+    assert third.terms.note_ttl_s == 5
+    assert third.command("set budget_usd none") == "budget_usd = None"
+    assert json.loads((school.coach_dir / "settings.json").read_text()) == {
+        "review_evidence_max_chars": 64000,
+        "active_timing": "both",
+        "budget_usd": None,
+        "skip_same_model": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("set active_timing never", "Not set: coach active_timing = 'never': "),
+        ("set nope 1", "Not set: coach nope: no such key"),
+        ("set model openai:other", "Not set: model: it is set in the configuration only"),
+        ("set corrective_cap", "/coach set KEY VALUE"),
+        ("set corrective_cap abc", "Not set: coach corrective_cap = 'abc'"),
+        ("dance", "dance: no such command."),
+    ],
+)
+def test_what_cannot_be_set_is_said_and_changes_nothing(
+    school: Settings, repo: Path, typed: str, answer: str
+) -> None:
+    coach = _coach(school, repo)
+    before = coach.terms
+    assert coach.command(typed).startswith(answer)
+    assert coach.terms == before
+    assert not (school.coach_dir / "settings.json").exists()
+
+
+def test_a_leafs_coach_is_not_adjustable(school: Settings, repo: Path) -> None:
+    coach = _coach(school, repo, adjustable=False)
+    assert coach.command("set budget_calls 5") == (
+        "Not set: budget_calls: this coach is set by its configuration only"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"nope": 1}', '{"budget_calls": "many"}'])
+def test_a_broken_file_of_settings_is_said_and_passed_over(school: Settings, repo: Path, text: str) -> None:
+    school.coach_dir.mkdir(parents=True)
+    (school.coach_dir / "settings.json").write_text(text)
+    coach = _coach(school, repo, {"budget_calls": 7})
+    assert coach.terms.budget_calls == 7
+    assert "not used: " in coach.command("status")
+    assert coach.command("set note_ttl_s 9") == "note_ttl_s = 9.0"
+
+
+def test_status_notes_cards_and_help(school: Settings, repo: Path) -> None:
+    session = Session(school, repo, Model(finding("Tests were not run")), {"active_every_turns": 1})
+    coach = session.coach
+    assert coach.command("pause") == "There is no session yet."
+    assert coach.command("cards") == "No findings."
+    session.turn()
+    assert coach.command("note Mind the release.") == "Noted for this session."
+    assert coach.command("").splitlines() == [
+        "The coach is on; model openai:coach-large.",
+        "Session s1: turn 1.",
+        "Spent: 1 of 40 calls, 100 tokens in, 20 out, $0.0100.",
+        "Findings: 1; waiting for the next turn: 1; held: 0.",
+    ]
+    assert coach.command("cards") == "turn 1 [corrective] Tests were not run: Run them."
+    assert coach.command("settings").splitlines()[0] == "enabled = True"
+    assert coach.command("help").startswith("/coach [status]")
+    session.turn("Again.")
+    prompt = session.coach._asking._asks.calls[1][1]  # type: ignore[union-attr]
+    assert "# Note for this session\nMind the release.\n" in prompt
+    session.close()
