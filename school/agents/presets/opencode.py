@@ -80,7 +80,7 @@ class OpenCode(Preset):
                 last_ms = max(last_ms, whole(event.get("timestamp")))
         logged = [f"{LOGGED}{error}" for at_ms, error in _logged(said.stderr) if at_ms > last_ms]
         if not reading.ended:
-            reading.errors += logged
+            reading.errors = [*logged, *reading.errors]
         reading = failed(reading, said)
         if reading.reason == "exit" and reading.detail.startswith(LOGGED):
             reading.reason = "unavailable"
