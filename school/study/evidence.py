@@ -97,7 +97,8 @@ class SessionEvidence:
                 self._record(self._looks[0][1], command, exit_code, output, self.root)
 
     def _edit(self, given: Mapping[str, Any]) -> None:
-        named = [given.get(key) for key in ("path", "file_path")]
+        several = given.get("paths")
+        named = [given.get("path"), given.get("file_path"), *(several if isinstance(several, list) else [])]
         paths = [path for name in named if isinstance(name, str) and (path := self._inside(name))]
         self._safely(lambda: self._ledger.edited(self.session, self.root, paths, landed=True), False)
         if self.live:

@@ -164,6 +164,12 @@ def test_an_edit_that_is_told_late_counts(opened: Opening, repo: Path) -> None:
     assert said(evidence)[0] == "passed"
     evidence.post_tool_call(tool_name="patch", args={"path": str(repo / "calc" / "core.py")}, result="{}")
     assert said(evidence)[0] == "unverified"
+    shell(evidence, "pytest")
+    assert said(evidence)[0] == "passed"
+    evidence.post_tool_call(
+        tool_name="patch", args={"path": "x", "paths": ["x", "calc/core.py", 3]}, result="{}"
+    )
+    assert said(evidence)[0] == "unverified"
 
 
 @pytest.mark.parametrize("path", ["/etc/hosts", "../elsewhere.py", "ignored.pyc", ""])
