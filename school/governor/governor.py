@@ -1,8 +1,8 @@
 """The governor: hears what happens in sessions, and tells one that is stuck so, once a turn.
 
 ``Governor(settings, table=..., delegation=...)`` reads its terms; ``listen(hooks)`` lets it hear. From then on it answers
-``pre_llm_call`` and ``transform_tool_result`` with a packet where one is due, and at each end of a session brings the
-session's line in the report up to date. It calls nothing and stops nothing. What follows from a packet is its host's to
+``pre_llm_call`` and ``transform_tool_result`` with a packet where one is due, and at the beginning and end of each turn
+brings the session's line in the report up to date. It calls nothing and stops nothing. What follows from a packet is its host's to
 decide, by ``ignored`` and ``packets``; ``take`` is for a host that can only speak between turns.
 
 Each session is counted for itself, a subagent's too (Hermes calls every hook in subagents, under their own session ids);
@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from school.governor import events, report, signals, standing, terms
@@ -42,6 +43,10 @@ _HEARD: Final = (
     "subagent_stop",
     "on_session_end",
 )
+# A result that passes is on its way to the model: nothing waits for a disk there.
+_KEPT: Final = tuple(name for name in _HEARD if name != "transform_tool_result")
+# Not every end is told (a Hermes whose requests fail for good just exits), so a line is there from the first turn on.
+_REPORTED: Final = ("pre_llm_call", "api_request_error", "subagent_stop", "on_session_end")
 
 
 @dataclass(slots=True)
@@ -59,6 +64,7 @@ class _Session:
     reported: Numbers = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     shown: float = float("-inf")
+    changed: bool = False
 
 
 class Governor:
@@ -90,7 +96,10 @@ class Governor:
         if not self.terms.enabled:
             return
         for name in _HEARD:
-            hooks.add(ADVISER, name, self._callback(name))
+            hooks.add(ADVISER, name, self._counting(name))
+        # Of their own, so that a disk that is full or hangs costs no packet.
+        for name in _KEPT:
+            hooks.add(ADVISER, name, partial(self._keeping, name))
 
     def ignored(self, session_id: str = "") -> bool:
         """Whether *session_id* (else the session heard of last) went on the same way after a packet."""
@@ -129,15 +138,23 @@ class Governor:
             before = session.state
             session.state, packet = signals.step(before, event, self.thresholds) if event else (before, None)
             self._count(session, event, arguments, session.state.escalations - before.escalations)
-            text = words(packet, delegation=self._delegation) if packet else ""
-            changed = packet is not None or before.stuck != session.state.stuck
-            document = self._due(session, at_once=changed or name == "on_session_end")
+            session.changed |= packet is not None or before.stuck != session.state.stuck
+            return words(packet, delegation=self._delegation) if packet else ""
+
+    def keep(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Bring to the disk what is due after hook *name* was heard."""
+        reports = name in _REPORTED
+        session_id = _session_id(name, arguments)
+        with self._lock:
+            session = self._sessions.get(session_id)
+            document = self._due(session, at_once=reports) if session else None
             gone, self._gone = self._gone, []
         for one in gone:
             self._report(one)
+        if reports:
+            self.flush(session_id)
         if document:
-            standing.write(self._settings, session.session_id, document)
-        return text
+            standing.write(self._settings, session_id, document)
 
     def flush(self, session_id: str = "") -> None:
         """Bring the line of *session_id*, or of every session, up to date; again and again does no harm."""
@@ -153,13 +170,9 @@ class Governor:
 
     # --- hearing ------------------------------------------------------------------------------------------
 
-    def _callback(self, name: str) -> Any:  # noqa: ANN401 - a callback with a hook's keyword arguments
-        def told(**arguments: Any) -> str | dict[str, str] | None:  # noqa: ANN401
-            try:
-                text = self.hear(name, arguments)
-            finally:
-                if name in ("on_session_end", "subagent_stop"):
-                    self.flush(_session_id(name, arguments))
+    def _counting(self, name: str) -> Callable[..., str | dict[str, str] | None]:
+        def told(**arguments: Any) -> str | dict[str, str] | None:  # noqa: ANN401 - a hook's arguments
+            text = self.hear(name, arguments)
             if not text:
                 return None
             if name == "pre_llm_call":
@@ -167,6 +180,9 @@ class Governor:
             return f"{arguments.get('result') or ''}\n\n{text}"
 
         return told
+
+    def _keeping(self, name: str, /, **arguments: Any) -> None:  # noqa: ANN401 - a hook's arguments
+        self.keep(name, arguments)
 
     def _session_of(self, name: str, arguments: Mapping[str, Any]) -> _Session:
         session = self._session(_session_id(name, arguments))
@@ -271,6 +287,7 @@ class Governor:
     def _due(self, session: _Session, *, at_once: bool) -> dict[str, Any] | None:
         """The document to write now, if it is time to."""
         now = self._clock.monotonic()
+        at_once, session.changed = at_once or session.changed, False
         if not at_once and now - session.shown < STANDING_EVERY_S:
             return None
         session.shown = now

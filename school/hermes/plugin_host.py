@@ -29,9 +29,10 @@ class Plugin:
 
     def __init__(self, ctx: Any) -> None:  # noqa: ANN401 - Hermes' context
         self._ctx = ctx
-        self._setup = Hooks()
-        self.settings = self._setup.attempt("plugin", "settings", read_settings) or harmless_settings()
+        first = Hooks()
+        self.settings = first.attempt("plugin", "settings", read_settings) or harmless_settings()
         self._setup = Hooks(log=self.settings.advisers_log)
+        self._setup.faults += first.faults
         self._governor: Any = None
         self._coach: Any = None
         self._advisers: dict[str, Hooks] = {}

@@ -70,7 +70,7 @@ class Real:
         own = {"HOME": str(self.home), "HERMES_HOME": str(self.hermes_home), "HERMES_VERIFY_ON_STOP": "0"}
         return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **own, **more}
 
-    def install(self, base_url: str, more: dict[str, str]) -> None:
+    def install(self, base_url: str) -> None:
         config = self.hermes_home / "config.yaml"
         self.hermes_home.mkdir(parents=True, exist_ok=True)
         if not config.exists():
@@ -79,7 +79,7 @@ class Real:
         done = subprocess.run(
             [sys.executable, "conductor.py", "hermes", "install", "--json"],
             cwd=ROOT,
-            env=self.env(more),
+            env=self.env({}),
             capture_output=True,
             text=True,
             check=False,
@@ -91,7 +91,7 @@ class Real:
         work = self.home / "work"
         work.mkdir(parents=True, exist_ok=True)
         with FakeEndpoint(script, titles=False) as endpoint:
-            self.install(endpoint.base_url, more)
+            self.install(endpoint.base_url)
             done = subprocess.run(
                 [str(HERMES.path), *(argv or ("-z", "mend the parser"))],
                 cwd=work,

@@ -10,7 +10,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from school.governor import Governor
+
 Event = tuple[str, dict[str, Any]]
+
+
+def tell(governor: Governor, *events: Event) -> None:
+    """Let *governor* hear of *events*, and keep what is due."""
+    for event in events:
+        governor.hear(*event)
+        governor.keep(*event)
 
 
 def turn(number: int = 1, asked: str = "mend the parser", session: str = "s1") -> Event:

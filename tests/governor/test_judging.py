@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from school.governor import events
@@ -125,6 +125,7 @@ NAMES = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(
         ["pre_llm_call", "post_tool_call", "api_request_error", "post_api_request", "on_session_end"]
@@ -135,6 +136,7 @@ def test_no_argument_of_any_host_is_too_strange(name: str, arguments: dict[str, 
     assert events.read(name, arguments) is not None
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_no_command_is_too_strange(command: str) -> None:
     assert answers_with_one(command) in (True, False)

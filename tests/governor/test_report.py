@@ -15,7 +15,7 @@ from school.governor.telling import NO_REPORT, NOTHING, report_text, standing_te
 from school.hooks import Hooks
 from school.settings import Settings
 from school.system.clock import FakeClock
-from tests.governor.scenarios import end, flat, model, shell, turn
+from tests.governor.scenarios import end, failed_request, flat, model, shell, tell, turn
 from tests.support import ROOT
 
 
@@ -90,14 +90,14 @@ def test_threads_and_processes_at_once_make_one_line_a_session(school: Settings)
     )
     writers = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
     governor = Governor(school)
-    governor.hear(*turn())
+    tell(governor, turn())
 
-    def tell(number: int) -> None:
+    def call(number: int) -> None:
         for _ in range(5):
-            governor.hear(*model(session=f"t{number}"))
+            tell(governor, model(session=f"t{number}"))
             governor.flush()
 
-    threads = [threading.Thread(target=tell, args=(number,)) for number in range(3)]
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -113,7 +113,7 @@ def test_a_session_that_goes_on_in_another_process_is_one_line(school: Settings)
     for number in (1, 2):
         governor = Governor(school)
         for event in flat(turn(number), model(), shell("x", 1), end()):
-            governor.hear(*event)
+            tell(governor, event)
         governor.close()
     [line] = lines(school)
     assert (line["turns"], line["api_calls"], line["tool_errors"]) == (2, 2, 2)
@@ -122,14 +122,14 @@ def test_a_session_that_goes_on_in_another_process_is_one_line(school: Settings)
 def test_a_clock_that_goes_back(school: Settings) -> None:
     clock = FakeClock()
     governor = Governor(school, clock=clock)
-    governor.hear(*turn())
+    tell(governor, turn())
     clock.advance(10)
-    governor.hear(*model())
+    tell(governor, model())
     clock.set_back(3600)
-    governor.hear(*end())
+    tell(governor, end())
     governor.flush()
     clock.advance(1)
-    governor.hear(*turn(2))
+    tell(governor, turn(2))
     governor.close()
     [line] = lines(school)
     assert line["started_at"] == "2030-01-01T00:00:00.000000+00:00"
@@ -138,12 +138,15 @@ def test_a_clock_that_goes_back(school: Settings) -> None:
     assert line["turns"] == 2
 
 
-def test_an_end_that_is_never_told_is_written_at_close(school: Settings) -> None:
+def test_a_session_whose_end_is_never_told_has_its_line(school: Settings) -> None:
     governor = Governor(school)
-    governor.hear(*turn())
-    assert not school.governor_reports.exists()
+    tell(governor, turn(), model())
+    assert [line["api_calls"] for line in lines(school)] == [0]
+    tell(governor, failed_request("r1"))
+    assert [(line["api_calls"], line["api_errors"]) for line in lines(school)] == [(1, 1)]
+    tell(governor, model())
     governor.close()
-    assert len(lines(school)) == 1
+    assert [line["api_calls"] for line in lines(school)] == [2]
 
 
 def test_sessions_beyond_the_bound_are_written_and_forgotten(
@@ -152,9 +155,10 @@ def test_sessions_beyond_the_bound_are_written_and_forgotten(
     monkeypatch.setattr("school.governor.governor.SESSIONS_MAX", 3)
     governor = Governor(school)
     for number in range(5):
-        governor.hear(*turn(session=f"s{number}"))
-    assert [line["session_id"] for line in lines(school)] == ["s0", "s1"]
-    governor.hear(*turn(2, session="s0"))
+        tell(governor, turn(session=f"s{number}"))
+    assert len(lines(school)) == 5
+    assert governor.standing("s1") is None
+    tell(governor, turn(2, session="s0"))
     governor.close()
     assert len(lines(school)) == 5
     found = report.line_of(school, "s0")
@@ -180,7 +184,7 @@ def test_a_report_that_cannot_be_written_is_a_fault_and_loses_no_counts(school: 
 def test_how_a_session_stands_can_be_seen_from_outside(school: Settings) -> None:
     governor = Governor(school)
     for event in flat(turn(session="a b/../c"), *[shell(f"m {n}", 1, session="a b/../c") for n in range(3)]):
-        governor.hear(*event)
+        tell(governor, event)
     [document] = standing.every(school)
     assert document["session_id"] == "a b/../c"
     assert document["counts"] == {"errors": 3, "repeats": 1, "requests": 0, "progress": 0}
@@ -208,7 +212,7 @@ def test_the_texts_of_nothing_and_of_a_line(school: Settings) -> None:
     assert report_text(None) == NO_REPORT
     governor = Governor(school)
     for event in flat(turn(), model(), *[shell(f"m {n}", 1) for n in range(3)], end()):
-        governor.hear(*event)
+        tell(governor, event)
     governor.close()
     text = report_text(report.line_of(school))
     assert text.splitlines()[1:] == [

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from school.governor import events as ev
 from school.governor.packet import PACKET_CHARS_MAX, words
 from school.governor.signals import PACKETS_KEPT, Packet, State, Thresholds, ignored, step
 
+# Examples are counted, not timed: the machine may be busy.
+calm = settings(deadline=None)
 KEYS = ["a", "b", "c"]
 RETURNED = st.builds(
     ev.ToolReturned,
@@ -55,6 +57,7 @@ def since_success(history: list[ev.Event]) -> list[ev.Event]:
     return history
 
 
+@calm
 @given(HISTORY, LIMITS)
 def test_errors_and_requests_are_those_since_the_last_success(
     history: list[ev.Event], limits: Thresholds
@@ -65,6 +68,7 @@ def test_errors_and_requests_are_those_since_the_last_success(
     assert state.requests == len({event.request for event in late if isinstance(event, ev.RequestFailed)})
 
 
+@calm
 @given(HISTORY, LIMITS)
 def test_repeats_are_those_since_the_last_different_success(
     history: list[ev.Event], limits: Thresholds
@@ -82,6 +86,7 @@ def test_repeats_are_those_since_the_last_different_success(
     assert dict(state.repeats) == expected
 
 
+@calm
 @given(HISTORY, LIMITS)
 def test_at_most_one_packet_a_turn_and_only_to_a_session_that_is_stuck(
     history: list[ev.Event], limits: Thresholds
@@ -100,6 +105,7 @@ def test_at_most_one_packet_a_turn_and_only_to_a_session_that_is_stuck(
         told = True
 
 
+@calm
 @given(HISTORY, LIMITS)
 def test_a_stuck_session_is_told_at_the_next_point_of_its_turn(
     history: list[ev.Event], limits: Thresholds
@@ -112,6 +118,7 @@ def test_a_stuck_session_is_told_at_the_next_point_of_its_turn(
     assert after.told == state.stuck
 
 
+@calm
 @given(HISTORY, LIMITS)
 def test_handing_on_clears_everything(history: list[ev.Event], limits: Thresholds) -> None:
     state, _ = folded([*history, ev.HandedOn()], limits)
@@ -121,6 +128,7 @@ def test_handing_on_clears_everything(history: list[ev.Event], limits: Threshold
     assert step(state, ev.TurnBegan(), limits)[1] is None
 
 
+@calm
 @given(HISTORY, LIMITS, st.data())
 def test_a_retry_of_a_request_counts_for_nothing(
     history: list[ev.Event], limits: Thresholds, data: st.DataObject
@@ -131,6 +139,7 @@ def test_a_retry_of_a_request_counts_for_nothing(
     assert once.counts == thrice.counts
 
 
+@calm
 @given(HISTORY, LIMITS)
 def test_it_is_ignored_only_after_it_was_given_and_while_it_is_stuck(
     history: list[ev.Event], limits: Thresholds
@@ -141,6 +150,7 @@ def test_it_is_ignored_only_after_it_was_given_and_while_it_is_stuck(
         assert any(packets)
 
 
+@calm
 @given(HISTORY, LIMITS)
 def test_everything_is_bounded(history: list[ev.Event], limits: Thresholds) -> None:
     state, packets = folded(history * 3, limits)
@@ -150,6 +160,7 @@ def test_everything_is_bounded(history: list[ev.Event], limits: Thresholds) -> N
     assert state.escalations > 0 or state.packets == 0
 
 
+@calm
 @given(
     st.lists(st.text(min_size=1, max_size=300), max_size=120),
     st.text(max_size=3000),
