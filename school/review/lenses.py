@@ -241,13 +241,15 @@ def _slices(body: bytes, size: int) -> Iterator[bytes]:
 def _evidence(context: CheckContext) -> str:
     """Receipts and findings of the checks that ran before, the findings first, since the receipts may be many."""
     lines: list[str] = []
-    for result in context.earlier:
+    # Another lens' model is no evidence: each lens judges for itself.
+    earlier = [result for result in context.earlier if not result.by]
+    for result in earlier:
         lines.append(f"check {result.name} ({result.lens}): {_outcome(result)}")
         lines += [
             f"  finding {f.severity} {f.issue_class}: {f.description} [{f.citation}]" for f in result.findings
         ]
         lines += [f"  note: {note}" for note in result.notes]
-    for result in context.earlier:
+    for result in earlier:
         for receipt in result.receipts:
             lines += _receipt(receipt)
     return bounded("\n".join(lines) or "no check was run", EVIDENCE_BYTES_MAX)

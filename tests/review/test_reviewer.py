@@ -226,7 +226,11 @@ def test_a_call_holds_all_there_is_to_judge_by(judged: Judged) -> None:
     )
     context.memory = "add() was wrong once"
     found = Finding(section="scope", severity="LOW", issue_class="odd", description="a path is odd")
-    context.earlier = [CheckResult("scope", "CORRECTNESS", findings=[found])]
+    other = found.model_copy(update={"description": "another lens' thought"})
+    context.earlier = [
+        CheckResult("scope", "CORRECTNESS", findings=[found]),
+        CheckResult("model-security", "SECURITY", findings=[other], by="judge-1"),
+    ]
     lens(model, "CORRECTNESS")(context)
     ((system, prompt),) = model.asked
     assert system.startswith("You are the judge.")
@@ -237,6 +241,7 @@ def test_a_call_holds_all_there_is_to_judge_by(judged: Judged) -> None:
     ):  # fmt: skip
         assert said in prompt, said
     assert "secret thought" not in system + prompt
+    assert "another lens" not in prompt
 
 
 def test_every_byte_of_the_students_stands_between_random_marks(judged: Judged) -> None:
