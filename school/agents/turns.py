@@ -60,6 +60,7 @@ class Turns:
         self.answers: list[str] = []
         self.said: list[str] = []
         self.errors: list[str] = []
+        self.notes: list[str] = []
         self.tool_calls = 0
         self.usage: dict[str, Any] = {}
         self._history: list[dict[str, Any]] = []
@@ -200,6 +201,7 @@ class Turns:
             self._blame(outcome, end)
         if outcome.reason == "quota" and end.retry_at:
             outcome.claim = outcome.claim.model_copy(update={"retry_at": end.retry_at})
+        outcome.notes = [*outcome.notes, *self.notes]
         outcome.usage = {**outcome.usage, **self.usage, "turns": self.turn, "tool_calls": self.tool_calls}
         answers = "\n\n".join(answer for answer in self.answers if answer)
         outcome.output = bounded(answers or outcome.output)

@@ -127,6 +127,12 @@ def test_permissions_go_by_the_role_and_the_tree(drive: Drive, role: str, answer
     kinds = ["edit", "execute", "delete", "read", "other"]
     outcome = drive.run(scripted([*(["may", kind, inside] for kind in kinds), ["may", "edit", "/etc/hosts"]]))
     assert outcome.output == answers.strip()
+    assert len(outcome.notes) == answers.count(": no")
+    assert outcome.notes[-1] == (
+        "not permitted: edit Something: /etc/hosts is outside the working tree"
+        if role == "coder"
+        else "not permitted: edit Something: this role changes and runs nothing"
+    )
 
 
 def test_files_are_read_and_written_inside_the_tree_only(drive: Drive, tmp_path: Path) -> None:
@@ -142,6 +148,8 @@ def test_files_are_read_and_written_inside_the_tree_only(drive: Drive, tmp_path:
     assert ["outside the working tree" in answer for answer in said[2:5]] == [True] * 3
     assert said[5].startswith("refused")
     assert said[6].count("refused") == 2
+    (wrote,) = drive.events("post_tool_call")
+    assert (wrote["tool_name"], wrote["args"]) == ("write_file", {"path": "notes.txt"})
     assert not (tmp_path / "outside").exists()
 
 
@@ -159,6 +167,7 @@ def test_a_terminal_runs_as_the_agent_does(drive: Drive, tmp_path: Path) -> None
     outcome = drive.run(scripted([["terminal", "bash", "-c", line]]))
     assert outcome.output == f"exit 3: bead-1\n{drive.repo}"
     (ran,) = drive.events("post_tool_call")
+    assert ran["args"] == {"command": line}
     assert json.loads(ran["result"]) == {"output": f"bead-1\n{drive.repo}\n", "exit_code": 3, "error": None}
     assert not psutil.pid_exists(int(pids.read_text()))
 
@@ -252,6 +261,7 @@ def test_a_budget_leaves_no_further_turn(drive: Drive) -> None:
     drive.holds = ["Once more."]
     outcome = drive.run(scripted([["say", "Done."], ["usage", 90, 20]]))
     assert (outcome.reason, outcome.usage["turns"]) == ("", 1)
+    assert outcome.notes == ["no further turn: [limits] tokens = 100 are used up (110)"]
 
 
 def test_a_program_that_is_not_there(drive: Drive) -> None:

@@ -9,7 +9,8 @@ comes from the agent and may be of any shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -47,6 +48,15 @@ class Call:
     raw_input: Any = None
     raw_output: Any = None
     ended: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What ran in a terminal of ours."""
+
+    command: str
+    output: str
+    exit_code: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +126,19 @@ def paths_of(call: Call) -> list[str]:
     return list(dict.fromkeys(map(well_formed, found)))[:PATHS_MAX]
 
 
-def event(
-    call: Call, terminals: Callable[[str], tuple[str, int | None] | None], relative: Callable[[str], str]
-) -> Told:
-    """The call as hooks hear of it; *terminals* knows output and exit status of ours, *relative* shortens paths."""
-    output, exit_code = _outcome(call, terminals)
+def event(call: Call, terminals: Callable[[str], Ran | None], relative: Callable[[str], str]) -> Told:
+    """The call as hooks hear of it; *terminals* knows what ran in ours, *relative* shortens paths."""
+    shown = [
+        terminals(str(item.get("terminalId"))) for item in call.content if item.get("type") == "terminal"
+    ]
+    ours = next((ran for ran in shown if ran is not None), None)
+    output, exit_code = (ours.output, ours.exit_code) if ours else _outcome(call)
     failed = call.status == "failed"
     if call.kind == "execute":
         error = output or "the agent calls it failed" if failed and exit_code is None else None
         return Told(
             "terminal",
-            {"command": command_of(call)},
+            {"command": ours.command if ours else command_of(call)},
             {"output": output, "exit_code": exit_code, "error": error},
         )
     paths = [relative(path) for path in paths_of(call)]
@@ -145,12 +157,15 @@ def command_of(call: Call) -> str:
     given = call.raw_input if isinstance(call.raw_input, dict) else {}
     command = given.get("command", given.get("cmd"))
     if isinstance(command, list):
-        import shlex
-
-        words = [word for word in command if isinstance(word, str)]
-        line = words[2] if words[1:2] in (["-c"], ["-lc"]) and len(words) > 2 else shlex.join(words)  # noqa: PLR2004
-        return well_formed(line)
+        return line_of([well_formed(word) for word in command if isinstance(word, str)])
     return well_formed(command) if isinstance(command, str) else call.title.strip("`")
+
+
+def line_of(argv: Sequence[str]) -> str:
+    """*argv* as a command line; of a shell's ``-c LINE`` the line."""
+    if len(argv) > 2 and argv[1] in ("-c", "-lc"):  # noqa: PLR2004
+        return argv[2]
+    return shlex.join(argv)
 
 
 def _edit_name(call: Call) -> str:
@@ -158,25 +173,14 @@ def _edit_name(call: Call) -> str:
     return "write_file" if old and not any(old) else "patch"
 
 
-def _outcome(call: Call, terminals: Callable[[str], tuple[str, int | None] | None]) -> tuple[str, int | None]:
-    """What a call printed and its exit status, as far as anybody says."""
-    said: list[str] = []
-    exit_code = None
-    for item in call.content:
-        if item.get("type") == "terminal":
-            ours = terminals(str(item.get("terminalId")))
-            if ours is not None:
-                said.append(ours[0])
-                exit_code = ours[1]
-        block = item.get("content")
-        if isinstance(block, dict) and isinstance(block.get("text"), str):
-            said.append(block["text"])
-    raw = call.raw_output
-    if not said:
-        said = _texts(raw)
-    if exit_code is None:
-        exit_code = _exit_code(raw, 0)
-    return bounded(well_formed("\n".join(said)), TEXT_BYTES_MAX), exit_code
+def _outcome(call: Call) -> tuple[str, int | None]:
+    """What a call printed and its exit status, as far as the agent says."""
+    blocks = [item.get("content") for item in call.content]
+    said = [
+        block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)
+    ]
+    text = "\n".join(said or _texts(call.raw_output))
+    return bounded(well_formed(text), TEXT_BYTES_MAX), _exit_code(call.raw_output, 0)
 
 
 def _texts(raw: object) -> list[str]:

@@ -6,7 +6,7 @@ outside the working tree. A permission is given once, never for always where onc
 written inside the working tree only, links followed. A terminal's command runs like the agent itself: below a warden,
 confined, with its environment and within the limit of a command; its output is kept to head and tail.
 
-``refused`` counts what was turned down. Nothing else is offered, and unknown methods are refused.
+``wrote`` is told of each file that was written, ``refused`` lists what was turned down. Nothing else is offered, and unknown methods are refused.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import stat
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from school.agents.acp.calls import Call, Calls, paths_of, writes
+from school.agents.acp.calls import Call, Calls, Ran, line_of, paths_of, writes
+from school.agents.places import inside, read_plain, write_plain
 from school.contracts import bounded
 from school.system.processes import Finished
 
-FILE_BYTES_MAX: Final = 8 * 1024 * 1024
 TERMINAL_BYTES: Final = 256 * 1024
 TERMINALS_MAX: Final = 16
 Run = Callable[[list[str], Path, Mapping[str, str], Callable[[], bool], Path], Finished]
@@ -33,6 +32,7 @@ Run = Callable[[list[str], Path, Mapping[str, str], Callable[[], bool], Path], F
 
 @dataclass(slots=True)
 class _Terminal:
+    command: str
     output: Path
     limit_bytes: int
     stop: threading.Event = field(default_factory=threading.Event)
@@ -53,12 +53,15 @@ class _Terminal:
 class Client:
     """Our side of one session."""
 
-    def __init__(self, root: Path, *, scratch: Path, read_only: bool, run: Run) -> None:
+    def __init__(
+        self, root: Path, *, scratch: Path, read_only: bool, run: Run, wrote: Callable[[str, int], None]
+    ) -> None:
         self.root = root.resolve()
         self.scratch = scratch
         self.read_only = read_only
         self.refused: list[str] = []
         self._run = run
+        self._wrote = wrote
         self._terminals: dict[str, _Terminal] = {}
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,11 +123,7 @@ class Client:
             self.refused.append(bounded(what, 500))
 
     def _inside(self, path: str) -> bool:
-        try:
-            place = (self.root / path).resolve()
-        except (OSError, ValueError):
-            return False
-        return place.is_relative_to(self.root)
+        return inside(path, self.root) is not None
 
     def relative(self, path: str) -> str:
         """*path* from the working tree's root, if it lies in it."""
@@ -134,21 +133,14 @@ class Client:
 
     def _place(self, params: Mapping[str, Any]) -> Path:
         path = str(params["path"])
-        place = (self.root / path).resolve()
-        if not place.is_relative_to(self.root):
+        place = inside(path, self.root)
+        if place is None:
             self._refuse(f"{path}: outside the working tree")
             raise ValueError(f"{path}: outside the working tree")
         return place
 
     def _read(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        fd = os.open(self._place(params), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as stream:  # noqa: PTH123 - a descriptor, not a path
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ValueError("it is no regular file")
-            raw = stream.read(FILE_BYTES_MAX + 1)
-        if len(raw) > FILE_BYTES_MAX:
-            raise ValueError(f"it has more than {FILE_BYTES_MAX} bytes")
-        text = raw.decode("utf-8", "replace")
+        text = read_plain(self._place(params)).decode("utf-8", "replace")
         line, limit = params.get("line"), params.get("limit")
         if line is None and limit is None:
             return {"content": text}
@@ -161,16 +153,10 @@ class Client:
         if self.read_only:
             self._refuse(f"write {params['path']}: this role changes nothing")
             raise ValueError("this role changes nothing")
-        if len(raw) > FILE_BYTES_MAX or place.is_relative_to(self.root / ".git"):
-            raise ValueError(f"{place}: not to be written, or not {len(raw)} bytes of it")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        fd = os.open(place, flags, 0o644)
-        with open(fd, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ValueError("it is no regular file")
-            os.ftruncate(fd, 0)
-            stream.write(raw)
+        if place.is_relative_to(self.root / ".git"):
+            raise ValueError(f"{params['path']}: git's own files are not written by hand")
+        write_plain(place, raw)
+        self._wrote(os.path.relpath(place, self.root), len(raw))
         return {}
 
     # --- terminals --------------------------------------------------------------------------------------
@@ -188,10 +174,10 @@ class Client:
         number = next(self._numbers)
         limit = params.get("outputByteLimit")
         bound = TERMINAL_BYTES if limit is None else min(max(0, int(limit)), TERMINAL_BYTES)
-        terminal = _Terminal(self.scratch / f"terminal-{number}", bound)
-        self._terminals[f"terminal-{number}"] = terminal
         # An agent that gives the whole line as the command means a shell's.
         argv = words if len(words) > 1 or not set(words[0]) & set(" \t|&;<>") else ["bash", "-c", words[0]]
+        terminal = _Terminal(line_of(argv), self.scratch / f"terminal-{number}", bound)
+        self._terminals[f"terminal-{number}"] = terminal
         task = asyncio.create_task(self._attend(terminal, argv, cwd, env))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -207,12 +193,13 @@ class Client:
         finally:
             terminal.done.set()
 
-    def ended(self, name: str) -> tuple[str, int | None] | None:
-        """Output and exit status of the terminal *name*, for the call that shows it; None for none of ours."""
+    def ran(self, name: str) -> Ran | None:
+        """What ran in the terminal *name*, for the call that shows it; None for none of ours."""
         terminal = self._terminals.get(name)
         if terminal is None:
             return None
-        return terminal.text()[0], terminal.finished.exit_code if terminal.finished else None
+        code = terminal.finished.exit_code if terminal.finished else None
+        return Ran(terminal.command, terminal.text()[0], code)
 
     def _output(self, params: Mapping[str, Any]) -> dict[str, Any]:
         terminal = self._terminals[str(params["terminalId"])]

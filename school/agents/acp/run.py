@@ -82,7 +82,11 @@ class _Lead:
         self.session = ""
         self.calls = Calls()
         self.client = Client(
-            job.folder, scratch=job.output_dir, read_only=read_only, run=self._run_in_terminal
+            job.folder,
+            scratch=job.output_dir,
+            read_only=read_only,
+            run=self._run_in_terminal,
+            wrote=self._wrote,
         )
         self.read_only = read_only
         self._wire: Wire | None = None
@@ -113,6 +117,7 @@ class _Lead:
         finally:
             if not self.end.orderly and self.turns.turn:
                 self.turns.broke_off(self.end.detail or "the agent is gone")
+            self.turns.notes += [f"not permitted: {what}" for what in self.client.refused]
             await self.client.close()
             await connection.close()
 
@@ -165,7 +170,7 @@ class _Lead:
             with self._wire.at_work():
                 message = self.turns.end(self._answer, read_claim(self.job.result_path)[0])
             if message and (spent := self._spent()):
-                self.turns.errors.append(spent)
+                self.turns.notes.append(f"no further turn: {spent}")
                 break
             synthetic = True
         self.end.orderly = True
@@ -235,9 +240,16 @@ class _Lead:
         call = self.calls.hear(update, time.monotonic())
         if call is None:
             return
-        told = event(call, self.client.ended, self.client.relative)
+        told = event(call, self.client.ran, self.client.relative)
         duration_ms = int((call.ended - call.begun) * 1000)
         self.turns.tool(told.name, told.args, told.result, call_id=call.id, duration_ms=duration_ms)
+
+    def _wrote(self, path: str, count: int) -> None:
+        """A file that was written through us; told as a call of its own where it is not part of one."""
+        assert self._wire is not None
+        if not any(call.kind == "edit" for call in self.calls.open()):
+            with self._wire.at_work():
+                self.turns.tool("write_file", {"path": path}, {"bytes_written": count})
 
     # --- limits and terminals ---------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ confinement that the loop itself runs in.
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,10 +22,10 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from school.agents.places import inside, read_plain, write_plain
 from school.contracts import bounded
 
 READ_BYTES_MAX: Final = 64 * 1024
-FILE_BYTES_MAX: Final = 8 * 1024 * 1024
 OUTPUT_BYTES_MAX: Final = 32 * 1024
 LINES_DEFAULT: Final = 2000
 ENTRIES_MAX: Final = 1000
@@ -34,7 +33,7 @@ MATCHES_MAX: Final = 200
 SHELL_S: Final = 120.0
 SEARCH_S: Final = 30.0
 TIMED_OUT: Final = 124
-_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CLAIM: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class ToolError(Exception):
@@ -168,8 +167,8 @@ class Toolbox:
 
     def _place(self, path: str, *, to_write: bool = False) -> Path:
         """The file that *path* means, inside the working tree or the TMPDIR, all links followed."""
-        place = (self.root / path).resolve()
-        if not (place.is_relative_to(self.root) or place.is_relative_to(self.tmpdir)):
+        place = inside(path, self.root, self.tmpdir)
+        if place is None:
             raise ToolError(f"{path}: outside the working tree")
         if to_write and place.is_relative_to(self.root / ".git"):
             raise ToolError(f"{path}: git's own files are not written by hand")
@@ -178,7 +177,7 @@ class Toolbox:
     def _text(self, path: str) -> tuple[Path, str]:
         place = self._place(path)
         try:
-            raw = _read_regular(place)
+            raw = read_plain(place)
         except FileNotFoundError:
             raise ToolError(f"{path}: there is no such file") from None
         if b"\0" in raw[:8192]:
@@ -219,8 +218,7 @@ class Toolbox:
 
     def _write(self, args: WriteArgs) -> dict[str, Any]:
         place = self._place(args.path, to_write=True)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return {"bytes_written": _write_regular(place, _encoded(args.content))}
+        return {"bytes_written": write_plain(place, _encoded(args.content))}
 
     def _edit(self, args: EditArgs) -> dict[str, Any]:
         place, text = self._text(args.path)
@@ -232,7 +230,7 @@ class Toolbox:
             raise ToolError(
                 f"{args.path}: the text to replace occurs {count} times; give more of it, or set all"
             )
-        _write_regular(place, _encoded(text.replace(args.old, args.new)))
+        write_plain(place, _encoded(text.replace(args.old, args.new)))
         return {"success": True, "replaced": count}
 
     def _shell(self, args: ShellArgs) -> dict[str, Any]:
@@ -268,7 +266,7 @@ class Toolbox:
         claim = args.model_dump()
         folder = os.open(self.result_path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            file = os.open(self.result_path.name, _WRITE | os.O_TRUNC, 0o600, dir_fd=folder)
+            file = os.open(self.result_path.name, _CLAIM, 0o600, dir_fd=folder)
         finally:
             os.close(folder)
         with open(file, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
@@ -298,32 +296,6 @@ def _problems(error: ValidationError) -> str:
 
 def _encoded(text: str) -> bytes:
     try:
-        raw = text.encode("utf-8")
+        return text.encode("utf-8")
     except UnicodeEncodeError:
         raise ToolError("the text holds a lone surrogate, which no file in UTF-8 can") from None
-    if len(raw) > FILE_BYTES_MAX:
-        raise ToolError(f"{len(raw)} bytes; at most {FILE_BYTES_MAX} are written at once")
-    return raw
-
-
-def _read_regular(place: Path) -> bytes:
-    fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as stream:  # noqa: PTH123 - a descriptor, not a path
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ToolError(f"{place.name}: it is no regular file")
-        raw = stream.read(FILE_BYTES_MAX + 1)
-    if len(raw) > FILE_BYTES_MAX:
-        raise ToolError(
-            f"{place.name}: more than {FILE_BYTES_MAX} bytes; use the shell to look at a part of it"
-        )
-    return raw
-
-
-def _write_regular(place: Path, raw: bytes) -> int:
-    fd = os.open(place, _WRITE, 0o644)
-    with open(fd, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ToolError(f"{place.name}: it is no regular file")
-        os.ftruncate(fd, 0)
-        stream.write(raw)
-    return len(raw)
