@@ -187,7 +187,8 @@ def objects(raw: bytes) -> Iterator[dict[str, Any]]:
 def document(raw: bytes) -> dict[str, Any]:
     """*raw* as one JSON object; an empty one for anything else."""
     try:
-        value = json.loads(raw.decode("utf-8", "backslashreplace"))
+        # Not by a backslash: in the middle of a document that would be no escape that JSON has.
+        value = json.loads(raw.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
