@@ -137,6 +137,9 @@ class Advisers:
             entry["became"] = packet["became"] or "open"
             entry["followed"] = {"ignored": False, "recovered": True, "delegated": True}.get(entry["became"])
         for told in self._coach_said():
+            if told.get("kind") == "hold":  # its gate has noted that, without knowing what became of it
+                self.guidance.mark("coach", "hold", followed=told.get("followed"))
+                continue
             text = "\n".join(str(told[key]) for key in ("title", "body", "detail") if told.get(key))
             entry = self.guidance.add("coach", str(told.get("kind")), text, turn=int(told.get("turn") or 0))
             entry["followed"], entry["delivered"] = told.get("followed"), told.get("delivered")

@@ -9,7 +9,8 @@ the bookbag, in words too.
 A command counts for the files that lay there from before it began until after it ended. From a host that is ``live``,
 and tells of each call as it ends, when it began is reckoned from the ``duration_ms`` that it names; where no look at the
 files is as old as that, it counts for none. From one that tells of a turn's calls only when the turn is over, a check
-counts where nothing at all changed in that turn: what it ran before or after an edit, nobody saw.
+counts where nothing at all changed in that turn: what it ran before or after an edit, nobody saw. *lives_on* is a host
+whose shell may keep ``cd`` and its like from call to call.
 
 A ledger that cannot be used keeps nobody from work: then the status is ``disabled``, and ``fault`` says why.
 """
@@ -29,6 +30,7 @@ from typing import Any, Final, TypeVar
 from school.contracts import bounded
 from school.errors import SchoolError
 from school.settings import Settings
+from school.study.shells import Shell
 from school.system import clock, log
 from school.verification.digest import TreeState, changed
 from school.verification.evidence import Event, Ledger, Run, Standing
@@ -59,6 +61,7 @@ class SessionEvidence:
         settings: Settings,
         *,
         live: bool = True,
+        lives_on: bool = False,
     ) -> None:
         self.session = bead
         self.live = live
@@ -68,6 +71,7 @@ class SessionEvidence:
         self.checks: list[Event] = []
         self._ledger = Ledger(settings.evidence_db)
         self._guard = threading.RLock()
+        self._shell_there = Shell(self.root, lives_on=lives_on)
         self._looks: deque[tuple[float, Run]] = deque(maxlen=LOOKS_MAX)
         self._look()
         self._start = self._looks[0][1].state if self._looks else None
@@ -111,13 +115,23 @@ class SessionEvidence:
 
     def _shell(self, given: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         command, said = given.get("command"), _result(event.get("result"))
-        if isinstance(command, str) and not given.get("background") and not said.get("error"):
-            code, place = said.get("exit_code"), given.get("workdir") or given.get("cwd") or ""
+        if isinstance(command, str):
+            code, place = said.get("exit_code"), self._place(given)
             run = self._look_before(_seconds(event.get("duration_ms")))
-            if run is not None and type(code) is int and isinstance(place, str):
-                self._record(run, command, code, str(said.get("output") or ""), self.root / place)
+            ended = type(code) is int and not given.get("background") and not said.get("error")
+            if run is not None and place is not None and ended:
+                self._record(run, command, code, str(said.get("output") or ""), place)
+            self._shell_there.ran(command)
         if self.live:
             self._look()
+
+    def _place(self, given: Mapping[str, Any]) -> Path | None:
+        """Where a command ran: where its host says, else where its shell was."""
+        named = given.get("workdir") or given.get("cwd")
+        here = self._shell_there.place()
+        if named is None or here is None:
+            return here
+        return self.root / named if isinstance(named, str) else None
 
     def _record(self, run: Run, command: str, exit_code: int | None, output: str, cwd: Path) -> None:
         def record() -> list[Event]:

@@ -47,6 +47,14 @@ class Guidance:
                 self._left_out += 1
         return entry
 
+    def mark(self, by: str, what: str, *, followed: bool | None) -> None:
+        """Tell the newest entry of that kind whether it was followed."""
+        with self._guard:
+            for entry in reversed(self._entries):
+                if (entry["by"], entry["what"]) == (by, what):
+                    entry["followed"] = followed
+                    return
+
     def entries(self) -> list[dict[str, Any]]:
         """What was advised, in order."""
         with self._guard:

@@ -193,6 +193,20 @@ def test_a_host_that_tells_when_the_turn_is_over(opened: Opening, repo: Path) ->
     assert said(evidence)[0] == "passed"
 
 
+def test_a_shell_that_lives_on_may_be_elsewhere(opened: Opening, repo: Path) -> None:
+    evidence = opened(lives_on=True)
+    wrote(evidence, repo, "calc/core.py", "x = 1\n")
+    shell(evidence, "cd calc || true")
+    shell(evidence, "pytest")
+    assert said(evidence)[0] == "unverified"
+    shell(evidence, f"cd {repo} && pytest")
+    shell(evidence, "pytest -q")
+    assert (said(evidence), [check.command for check in evidence.checks]) == (
+        ("passed", "test", "full"),
+        ["pytest -q"],
+    )
+
+
 def test_documentation_alone_is_nothing_to_verify(opened: Opening, repo: Path) -> None:
     evidence = opened()
     wrote(evidence, repo, "README.md", "better\n")
