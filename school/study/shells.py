@@ -49,8 +49,8 @@ class Shell:
             return
         segments = shell.parse(command)
         if segments is None:
-            moved = _MOVING & set(command.replace(";", " ").replace("\n", " ").split())
-            self._place = None if moved else self._place
+            words = {word.lstrip("({") for word in command.replace(";", " ").split()}
+            self._place = None if words & _MOVING else self._place
             return
         for segment in segments:
             name = segment.argv[0] if segment.words and segment.words[0].literal else ""
