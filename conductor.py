@@ -276,8 +276,8 @@ def retry(asked: Asked, task: str) -> None:
     "recover", click.argument("bead", required=False), click.option("--all", "all_", is_flag=True, help=EVERY)
 )
 def recover(asked: Asked, bead: str | None, *, all_: bool) -> None:
-    """Bring the work of a bead into the repository, and say where it is."""
-    from school.supervisor.upkeep import recover as recover_work
+    """Bring back, as branches, what was saved of a bead, or all that was saved and not delivered."""
+    from school.supervisor.recovery import recover as recover_work
 
     if bool(bead) == all_:
         raise click.UsageError("give a BEAD, or --all")

@@ -1,4 +1,4 @@
-"""What a user does to the school between runs: clean up, retry a task, get work back, stop.
+"""What a user does to the school between runs: clean up, retry a task, stop.
 
 Each command that writes holds the repository as a run does (HeldError, exit 4, when one is at work). All of them can
 be done twice. Nothing that an agent wrote is removed before it is in a commit.
@@ -6,21 +6,20 @@ be done twice. Nothing that an agent wrote is removed before it is in a commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import bookbag
 from school.contracts import TEACHER_ROLES
-from school.errors import ConfigError, MachineError
-from school.records.store import check_bead
+from school.errors import MachineError
 from school.settings import Settings
 from school.supervisor.board import Bag, bag_of
 from school.supervisor.closing import NOT_DELIVERED, Closing
 from school.supervisor.opening import hold, lock_file
 from school.system import clock, files, locks, processes
 from school.tasks import TaskLedger
-from school.worktrees import Repository, SchoolClone, clone_for, inspect_repository, publish, reap
+from school.worktrees import Repository, SchoolClone, clone_for, inspect_repository, reap
 from school.worktrees.salvage import salvage
 
 STOP_WAIT_S: Final = 90.0
@@ -90,56 +89,6 @@ def _closing(bag: Bag, repository: Repository, settings: Settings, ledger: TaskL
 
 def _nothing_to_deliver(bag: Bag, _repository: Repository, _clone: SchoolClone) -> Mapping[str, str]:
     raise AssertionError(f"{bag['bead']}: a blocked bead is not accepted")
-
-
-def recover(beads: Iterable[str], repo: Path, settings: Settings) -> list[Row]:
-    """Bring the work of *beads* (none: of each here that was not delivered) into the repository, and say where it is."""
-    repository = inspect_repository(repo)
-    wanted = list(beads)
-    if not lock_file(repository, settings).exists():
-        _refuse_unknown(wanted)  # before anything is made
-    with hold(repository, settings, "recover"):
-        _refuse_unknown(wanted)
-        return [_recovered(bead, repository, settings) for bead in wanted or _undelivered(repository)]
-
-
-def _refuse_unknown(beads: Iterable[str]) -> None:
-    for bead in beads:
-        if bag_of(check_bead(bead)) is None:
-            raise ConfigError(f"recover {bead}: there is no such bead")
-
-
-def _undelivered(repository: Repository) -> list[str]:
-    every = [*bookbag.list_bookbags(archived=True), *bookbag.list_bookbags()]
-    bags = {bead: bag for bead in every if (bag := bag_of(bead)) is not None}
-    return [
-        bead
-        for bead, bag in bags.items()
-        if bag.get("repo_key") == repository.key and not bag.get("delivered")
-    ]
-
-
-def _recovered(bead: str, repository: Repository, settings: Settings) -> Row:
-    bag = bag_of(bead) or {}
-    if bag.get("repo_key") != repository.key:
-        raise ConfigError(f"recover {bead}: it belongs to {bag.get('repo')}, not to {repository.path}")
-    if bag.get("status") == "running":
-        bag = salvage(bead, reason="conductor_died", settings=settings) or bag
-    row = {
-        "bead": bead,
-        "task_id": bag.get("task_id", ""),
-        "ref": "",
-        "commit": "",
-        "detail": bag.get("summary", ""),
-    }
-    commit = bag.get("head_commit")
-    if bag.get("status") == "running":
-        return {**row, "detail": "its student is at work"}
-    if not commit or commit == bag.get("base_commit"):
-        return {**row, "detail": row["detail"] or "it changed nothing"}
-    ref = f"refs/school/{bead}"
-    publish(clone_for(bag, settings=settings), repository, commit, ref)
-    return {**row, "ref": ref, "commit": commit, "detail": f"git -C {repository.path} switch -c {bead} {ref}"}
 
 
 # --- stop ---------------------------------------------------------------------------------------------------
