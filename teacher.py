@@ -110,10 +110,13 @@ def lenses_for(role: TeacherRole, settings: Settings) -> list[Check]:
 
 def _asks(spec: AgentSpec, context: CheckContext) -> Asks:
     """The model or the command that judges."""
+    from school.agents import consult
     from school.agents.model.ask import asks
     from school.review.outsider import outsider
 
-    return outsider(spec, context) if spec.kind == "command" else asks(spec, environ=os.environ)
+    if spec.kind == "command":
+        return outsider(spec, context, start=consult.start, understand=consult.understand)
+    return asks(spec, environ=os.environ)
 
 
 class TeacherWorktree:

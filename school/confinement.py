@@ -112,6 +112,16 @@ def for_checks(
     return Confinement(_policy(sandbox, settings, write=[worktree, tmpdir], read=read, tmp=tmpdir), said)
 
 
+def for_reader(
+    policy: confine.Policy | None, spec: AgentSpec, *, worktree: Path, folder: Path
+) -> confine.Policy | None:
+    """*policy* of a teacher's checks for an agent that only reads there: it may write to *folder* and its own state."""
+    if policy is None:
+        return None
+    write = (folder, *_made(spec.write))
+    return replace(policy, write=write, read=(*policy.read, worktree), tmp=files.ensure_dir(folder / "tmp"))
+
+
 def opening(policy: confine.Policy | None, *places: Path) -> confine.Policy | None:
     """*policy* with *places* writable; none stays none."""
     return policy and replace(policy, write=(*policy.write, *places))

@@ -1,13 +1,14 @@
 """A command line agent as a reviewer: its prompt goes in, its answer is what it prints, and it may change nothing.
 
-``outsider(spec, context)`` is an ``Asks``. The command runs in the teacher's worktree at head, with the reduced environment
+``outsider(spec, context, …)`` is an ``Asks``. The command runs in the teacher's worktree at head, with the reduced environment
 of foreign commands and only the variables that its configuration names, its prompt on stdin or in a file outside the
-tree. How it ended is the answer's reason: anything but exit status 0 in time is no answer, whatever was printed. The
-worktree and where its HEAD stands are compared before and after; a difference is ``worktree_changed``, which voids the review.
+tree; confined, where the teacher's checks are, it may write to a folder of its own and to its own state only. How it
+ended is the answer's reason: anything but exit status 0 in time is no answer, whatever was printed. The worktree and
+where its HEAD stands are compared before and after; a difference is ``worktree_changed``, which voids the review.
 
-``start`` and ``understand`` are for whoever knows a CLI better: what is run, and what its output means.
+``start`` and ``understand`` are handed in by who knows the CLI: what is run, and what its output means.
 
-Not promised: that the agent could not have written elsewhere; that is confinement's. Errors: MachineError of our side.
+Not promised: that an agent which is not confined has not written elsewhere. Errors: MachineError of our side.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
+from school.confinement import for_reader
 from school.contracts import AgentSpec, Answer, CheckContext, bounded
 from school.system import files, processes
 from school.system.git import Git
@@ -29,38 +31,25 @@ _DETAIL_BYTES: Final = 1000
 _REASONS: Final = {"not_found": "not_installed", "not_executable": "not_installed", "cancelled": "cancelled"}
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """What is run: the prompt on ``stdin`` or, written by us, in the file that argv names; ``env`` goes on top."""
+class Started(Protocol):
+    """What is run: the prompt on ``stdin``, or only in its file, which argv names; ``env`` goes on top."""
 
-    argv: list[str]
-    stdin: bool = True
-    env: dict[str, str] = field(default_factory=dict)
+    @property
+    def argv(self) -> list[str]: ...
+
+    @property
+    def stdin(self) -> bool: ...
+
+    @property
+    def env(self) -> dict[str, str]: ...
 
 
+# The spec, the file with the prompt, a folder of its own; and the spec, that folder, how the command ended.
 Starts = Callable[[AgentSpec, Path, Path], Started]
 Understands = Callable[[AgentSpec, Path, Finished], Answer]
 
 
-def starts(spec: AgentSpec, prompt_file: Path, _folder: Path) -> Started:
-    """The command as it is configured."""
-    values = {"{prompt_file}": str(prompt_file), "{model}": spec.model}
-    argv = []
-    for word in spec.argv:
-        for name, value in values.items():
-            word = word.replace(name, value)  # noqa: PLW2901 - one word, filled in
-        argv.append(word)
-    return Started(argv, stdin=spec.prompt == "stdin")
-
-
-def understands(spec: AgentSpec, _folder: Path, finished: Finished) -> Answer:
-    """What it printed is what it says."""
-    return Answer(text=finished.stdout.decode("utf-8", "backslashreplace"), model=spec.model)
-
-
-def outsider(
-    spec: AgentSpec, context: CheckContext, *, start: Starts = starts, understand: Understands = understands
-) -> Outsider:
+def outsider(spec: AgentSpec, context: CheckContext, *, start: Starts, understand: Understands) -> Outsider:
     """The reviewer that *spec* describes."""
     return Outsider(spec, context, start, understand)
 
@@ -112,6 +101,9 @@ class Outsider:
             stderr_path=folder / "stderr",
             marker=str(self.context.bag["bead"]),
             cancelled=self.context.cancelled,
+            confinement=for_reader(
+                self.context.confinement, spec, worktree=self.context.worktree, folder=folder
+            ),
         )
 
     def _answer(self, finished: Finished, folder: Path) -> Answer:

@@ -11,11 +11,23 @@ from typing import Any
 
 import pytest
 
-from school.contracts import AgentSpec, Answer, CheckContext, CheckResult, Finding, TeacherRole
+from school import confinement
+from school.agents import consult
+from school.contracts import (
+    AgentSpec,
+    Answer,
+    CheckContext,
+    CheckResult,
+    Finding,
+    SandboxTerms,
+    TeacherRole,
+)
 from school.review.lenses import PART_BYTES, Material
 from school.review.outsider import outsider
 from school.review.reviewer import ModelLens, same_model
 from school.review.verdicts import decide
+from school.settings import Settings
+from school.system import confine
 from tests.review.support import CALC, CORE, Judged, classes
 from tests.support import git
 
@@ -373,7 +385,7 @@ class Commands:
     """Makes what a spec of kind command describes."""
 
     def make(self, spec: AgentSpec, context: CheckContext) -> Any:
-        return outsider(spec, context)
+        return outsider(spec, context, start=consult.start, understand=consult.understand)
 
     __call__ = make
 
@@ -459,6 +471,60 @@ def test_a_review_that_changed_its_worktree_is_void(judged: Judged, change: str)
     assert result.no_verdict.startswith("the review is void: cli changed ")
     assert result.findings == []
     git(judged.worktree, "checkout", "-q", "--force", "--detach", "HEAD")
+
+
+def test_confined_it_can_write_only_to_a_folder_of_its_own(judged: Judged, school: Settings) -> None:
+    if not confine.probe().kind:
+        pytest.skip(confine.probe().why)
+    code = (
+        "import os, pathlib, tempfile\n"
+        "pathlib.Path(tempfile.gettempdir(), 'mine').write_text('x')\n"
+        "try:\n    pathlib.Path('calc/core.py').write_text('x')\n"
+        f"except OSError:\n    print({PASSED!r})\n"
+    )
+    context = judged.context(EDIT, agent=STUDENT, **terms(spec=command(code)))
+    context.confinement = confinement.for_checks(
+        SandboxTerms(), worktree=judged.worktree, clone=judged.clone, repo=judged.repo,
+        tmpdir=judged.root / "tmp", settings=school,
+    ).policy  # fmt: skip
+    assert context.confinement is not None
+    assert lens(Commands())(context).no_verdict == ""
+
+
+CODEX = """
+import json, sys
+assert sys.argv[1:3] == ["exec", "--json"], sys.argv
+assert "one lens only" in sys.stdin.read()
+for event in EVENTS:
+    print(json.dumps(event))
+"""
+THREAD = {"type": "thread.started", "thread_id": "t-1"}
+SPOKEN = {"type": "item.completed", "item": {"id": "1", "type": "agent_message", "text": PASSED}}
+ENDED = {"type": "turn.completed", "usage": {"input_tokens": 7, "output_tokens": 3}}
+
+
+@pytest.mark.parametrize(
+    ("events", "says"),
+    [
+        ([THREAD, SPOKEN, ENDED], ""),
+        ([THREAD, SPOKEN], "exit: "),
+        (
+            [THREAD, SPOKEN, {"type": "turn.failed", "error": {"message": "429 rate limit reached"}}],
+            "quota: ",
+        ),
+    ],
+)
+def test_a_preset_reads_what_its_cli_answered(
+    judged: Judged, tmp_path: Path, events: list[dict[str, Any]], says: str
+) -> None:
+    script = tmp_path / "codex.py"
+    script.write_text(CODEX.replace("EVENTS", repr(events)))
+    spec = AgentSpec(name="codex", kind="command", preset="codex", argv=[sys.executable, str(script)])
+    result = ask(judged, Commands(), **terms(spec=spec))
+    assert result.no_verdict.startswith(says)
+    assert bool(result.no_verdict) is bool(says)
+    if not says:
+        assert result.usage == {"input_tokens": 7, "output_tokens": 3}
 
 
 def test_the_calculator_is_what_the_tests_above_think_it_is() -> None:
