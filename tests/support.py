@@ -21,10 +21,10 @@ def git(cwd: Path, *args: str, stdin: str | None = None) -> str:
 
 
 def require_confinement() -> None:
-    """Skip, loudly, where commands cannot be confined; a failure where ``SCHOOL_CONFINED_TESTS`` says that they can."""
+    """Skip, loudly, where commands cannot be confined; a failure where ``CONFINED_TESTS`` says that they can."""
     found = confine.probe()
     if not found.kind:
-        (pytest.fail if os.environ.get("SCHOOL_CONFINED_TESTS") else pytest.skip)(
+        (pytest.fail if os.environ.get("CONFINED_TESTS") else pytest.skip)(
             f"nothing can be confined here: {found.why}"
         )
 

@@ -22,6 +22,7 @@ from school.settings import Settings
 from school.system import files, processes
 from school.system.confine import Policy
 from school.system.foreign import Streams
+from school.system.gauge import RESERVE_BYTES, Bounds
 from school.system.processes import Finished, RunLimits
 
 # Below this a failed agent most likely failed for want of space, which is not the student's fault.
@@ -37,6 +38,9 @@ _REASONS: Final = {
     "cancelled": "interrupted",
     "not_found": "not_installed",
     "not_executable": "not_installed",
+    "memory": "memory_limit",
+    "processes": "process_limit",
+    "disk": "disk_limit",
 }
 
 
@@ -141,6 +145,13 @@ class Job:
             startup_timeout_s=self.limits.startup_timeout_s,
             stall_timeout_s=self.limits.stall_timeout_s,
             output_bytes=self.limits.output_bytes,
+            bounds=Bounds(
+                memory_bytes=self.limits.memory_bytes,
+                processes=self.limits.processes,
+                disk_bytes=self.limits.disk_bytes,
+                reserve_bytes=RESERVE_BYTES,
+                folders=(self.folder, self.tmpdir) if self.confinement is None else self.confinement.write,
+            ),
         )
 
     def _outcome(self, finished: Finished, program: str, output_path: Path) -> AgentOutcome:

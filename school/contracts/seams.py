@@ -54,9 +54,9 @@ class AgentOutcome:
 
     ``reason`` is empty when it ended by itself, else one of ``timeout``, ``stalled``, ``startup``, ``killed``,
     ``exit``, ``quota``, ``unavailable`` (its model's endpoint), ``login``, ``not_installed``, ``interrupted``,
-    ``output_limit``, ``disk_full``, ``budget`` (what may be spent is spent), ``refused`` (by the model), ``limit`` (of
-    its context or of requests). ``detail`` is a sentence for people. ``output`` is head and tail within 64 KiB,
-    valid text; ``output_path`` the bounded file.
+    ``output_limit``, ``disk_full``, ``memory_limit``, ``process_limit``, ``disk_limit``, ``budget`` (what may be spent
+    is spent), ``refused`` (by the model), ``limit`` (of its context or of requests). ``detail`` is a sentence for
+    people. ``output`` is head and tail within 64 KiB, valid text; ``output_path`` the bounded file.
     ``claimed`` tells a claim that was really made from the ``done`` that stands for none; ``notes`` are oddities.
     """
 

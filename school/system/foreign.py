@@ -34,6 +34,7 @@ from typing import IO, Any, Final
 
 from school.errors import MachineError
 from school.system import confine, files, markers, redaction
+from school.system.gauge import Bounds, Gauge
 from school.system.progress import Progress
 from school.system.sinks import Sink
 
@@ -46,25 +47,38 @@ READ_BYTES: Final = 1024 * 1024
 DRAIN_S: Final = 1.0
 # The warden's own patience with processes that the kernel holds, and some air.
 WARDEN_PATIENCE_S: Final = 10.0
+# A confinement's monitor, and the first process of its PID namespace.
+CONFINING_PROCESSES: Final = 2
+# A bound that is crossed: whoever does that is not asked politely first.
+OVER: Final = frozenset({"memory", "processes", "disk", "disk_full"})
 _NOT_FOUND: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+
+
+_UNBOUNDED: Final = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """How long and how much. ``stall``: no output, no processor time, no file changed; ``startup``: none ever."""
+    """How long and how much. ``stall``: no output, no processor time, no file changed; ``startup``: none ever.
+
+    ``bounds`` are what its whole tree may use, as far as looking now and then can tell (see ``gauge``); a single file may
+    not grow beyond ``bounds.disk_bytes`` even for a moment.
+    """
 
     timeout_s: float
     startup_timeout_s: float | None = None
     stall_timeout_s: float | None = None
     output_bytes: int = OUTPUT_BYTES
     grace_s: float = 5.0
+    bounds: Bounds = _UNBOUNDED
 
 
 @dataclass(slots=True)
 class Finished:
     """How a command ended. ``reason`` is empty when it ended by itself, then ``exit_code`` is its own.
 
-    Otherwise ``timeout``, ``stalled``, ``startup``, ``cancelled``, ``not_found`` or ``not_executable``. Death by
+    Otherwise ``timeout``, ``stalled``, ``startup``, ``cancelled``, ``not_found``, ``not_executable``, or the bound that was
+    crossed: ``memory``, ``processes``, ``disk``, ``disk_full``. Death by
     signal n is exit code 128 + n. ``stdout`` and ``stderr`` are head and tail within the limit.
     """
 
@@ -156,6 +170,7 @@ class _Running:
         self.said = b""
         self.warden: subprocess.Popen[bytes] | None = None
         self.begun = time.monotonic()
+        self.gauge = Gauge(limits.bounds) if limits.bounds.any() else None
         self.reason = ""
         self.detail = ""
         self.disk_error: MachineError | None = None
@@ -175,6 +190,8 @@ class _Running:
         within: confine.Wrapping | None = None,
     ) -> Finished | None:
         """Start the command; how it "ended" if it cannot even be handed to the kernel."""
+        if self.gauge is not None and within is not None and within.monitored:
+            self.gauge.not_counted = CONFINING_PROCESSES
         writers = [self._open_sink(path) for path in self.paths]
         given, self.lifeline = os.pipe()
         self.report, told = os.pipe()
@@ -190,6 +207,7 @@ class _Running:
                     str(given),
                     str(told),
                     str(self.limits.grace_s),
+                    *_size_limit(self.limits.bounds),
                     *_confined(within),
                     *argv,
                 ],
@@ -247,7 +265,7 @@ class _Running:
                 return
             if not self._turn(
                 progress,
-                min(TICK_S, max(0.0, min(deadline if not self.reason else give_up, next_tick) - now)),
+                min(self._look_s(), max(0.0, min(deadline if not self.reason else give_up, next_tick) - now)),
             ):
                 return
             now = time.monotonic()
@@ -256,7 +274,10 @@ class _Running:
             next_tick = now + ON_TICK_S if now >= next_tick else next_tick
             if not self.reason and self._limit_reached(progress, now >= deadline, cancelled):
                 give_up = now + self.limits.grace_s + WARDEN_PATIENCE_S
-                self._tell_warden()
+                self._tell_warden(b"K" if self.reason in OVER else b"T")
+
+    def _look_s(self) -> float:
+        return TICK_S if self.gauge is None else min(TICK_S, self.gauge.look_s)
 
     def _turn(self, progress: Progress, timeout_s: float) -> bool:
         """Take what there is; False when the warden is gone without a word."""
@@ -297,15 +318,17 @@ class _Running:
             self.reason, self.detail = "cancelled", str(self.disk_error)
         elif cancelled is not None and cancelled():
             self.reason, self.detail = "cancelled", "cancelled"
+        elif self.gauge is not None and (crossed := self.gauge.verdict(self.warden_pid))[0]:
+            self.reason, self.detail = crossed
         elif verdict := progress.verdict():
             self.reason = verdict
             limit = self.limits.startup_timeout_s if verdict == "startup" else self.limits.stall_timeout_s
             self.detail = f"no output, no processor time and no file changed for {limit:g} s"
         return bool(self.reason)
 
-    def _tell_warden(self) -> None:
+    def _tell_warden(self, word: bytes) -> None:
         try:
-            os.write(self.lifeline, b"T")
+            os.write(self.lifeline, word)
         except BrokenPipeError:
             return  # it has just ended by itself; its report says how
 
@@ -340,6 +363,9 @@ class _Running:
             result.detail = os.strerror(report["errno"])
         elif not report and not self.reason:
             result.detail = "its warden was killed; the process tree was ended"
+        elif self.gauge is not None and not self.reason:
+            # Who fills a disk and ends at once is met by no look in between.
+            self.reason, self.detail = result.reason, result.detail = self.gauge.at_the_end()
         first = self.sinks[self.readers[0]]
         result.duration_s = time.monotonic() - self.begun
         result.cpu_s = report.get("cpu_s", 0.0)
@@ -392,6 +418,10 @@ def _confined(within: confine.Wrapping | None) -> list[str]:
         return ["--"]
     monitored = ["monitored"] if within.monitored else []
     return [f"within={len(within.words)}", *monitored, "--", *within.words]
+
+
+def _size_limit(bounds: Bounds) -> list[str]:
+    return [] if bounds.disk_bytes is None else [f"file={bounds.disk_bytes}"]
 
 
 def _as_file(data: bytes | None) -> IO[bytes] | None:

@@ -1,9 +1,9 @@
 """The small process between us and a foreign command: it sees to it that nothing of the command is left.
 
-Run as ``python -I -S warden.py LIFELINE REPORT GRACE [within=N] [monitored] -- ARGV...`` (file descriptors, seconds).
+Run as ``python -I -S warden.py LIFELINE REPORT GRACE [within=N] [monitored] [file=N] -- ARGV...``
 With ``within=N`` the first N words of ARGV are a confinement: they start this file once more inside it (``enter FD``),
 which becomes the rest, so that how it ends and why it cannot start are told as without one; ``monitored`` says that
-the confinement's first process stays outside and ends with the rest.
+the confinement's first process stays outside and ends with the rest. No file grows beyond ``file=N`` bytes.
 
 The warden stands in a session of its own, adopts every process of its tree that loses its parent (Linux: child
 subreaper), and starts ARGV in another session with the standard streams it was given. The tree is ended when ARGV
@@ -312,6 +312,15 @@ def _become(argv: list[str], writer: int) -> None:
         os._exit(127)
 
 
+def bound_files(size: int) -> None:
+    """No file may grow beyond *size* from here on, ours included; we write none."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    size = size if hard == resource.RLIM_INFINITY else min(size, hard)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
 def enter(writer: int, argv: list[str]) -> None:
     """Inside a confinement: say that we got there, then become ARGV."""
     os.set_inheritable(writer, False)
@@ -337,6 +346,8 @@ def main(arguments: list[str]) -> int:
     # Only word from above ends us early; a terminal's or a stranger's signal must not leave the tree alone.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
+    if "file" in options:
+        bound_files(int(options["file"]))
     warden = Warden(
         lifeline,
         report,

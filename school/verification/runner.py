@@ -14,7 +14,8 @@ Not promised: protection from code that knows this module and forges report, exi
 that there are ``compare`` (tests that vanish) and ``sight`` (tests that do not look at the sources).
 
 ``outcome``: ``passed``, ``failed``, ``timed_out``, ``no_tests`` (it ran, and no test did), ``not_run`` (no such
-program, or cancelled: see ``detail`` and ``cancelled``). Errors: MachineError where the scratch cannot be written.
+program, or cancelled: see ``detail`` and ``cancelled``). Errors: MachineError where the scratch cannot be
+written, or the command was about to fill the disk.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from pydantic import PrivateAttr
 
 from school.confinement import opening, refusals
 from school.contracts import Progress, Receipt, bounded
+from school.errors import MachineError
 from school.system import clock, confine, files, processes
+from school.system.gauge import RESERVE_BYTES, Bounds
 from school.verification import commands, printed, reports
 from school.verification.reports import COMMAND, Outcomes
 
@@ -132,13 +135,20 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
             commands.instrument(argv, report=str(report.path), shim=str(report.shim), fail_fast=fail_fast),
             cwd=worktree,
             env=dict(env),
-            limits=processes.RunLimits(timeout_s=timeout_s, output_bytes=OUTPUT_BYTES_MAX, grace_s=GRACE_S),
+            limits=processes.RunLimits(
+                timeout_s=timeout_s,
+                output_bytes=OUTPUT_BYTES_MAX,
+                grace_s=GRACE_S,
+                bounds=Bounds(reserve_bytes=RESERVE_BYTES, folders=(worktree,)),
+            ),
             marker=marker,
             cancelled=cancelled,
             on_tick=lambda: progress(check),
             confinement=confinement and opening(confinement, report.folder),
         )
         outcomes = report.read(runner)
+    if finished.reason == "disk_full":
+        raise MachineError(f"{check}: ended before the disk was full: {finished.detail}")
     _fill(receipt, finished, outcomes, runner)
     if confinement is not None:
         receipt.refused = refusals(finished.stdout.decode("utf-8", "replace"))
