@@ -7,8 +7,13 @@ HERMES_HOME of its own, and gives a ``Driven``. The clients are those of ``make 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,14 +130,14 @@ class Driven:
         return json.loads((self.archive / self.bag["bead"] / "turns.json").read_text())
 
 
-def configure(client: Client, base_url: str, *, on_stop: bool = False, **limits: float) -> str:
-    """``school.toml`` for *client* on that endpoint; *on_stop* is whether it is asked for a check that it left out."""
+def configure(client: Client, endpoint: FakeEndpoint, *, on_stop: bool = False, **limits: float) -> str:
+    """``school.toml`` for *client* on *endpoint*; *on_stop* is whether it is asked for a check that it left out."""
     agent = {
         "kind": client.kind,
         **({"preset": client.preset or client.name} if client.kind == "command" else {}),
         "argv": [str(client.path), *client.words],
         "model": "fake-model",
-        "base_url": base_url,
+        "base_url": endpoint.root if client.root else endpoint.base_url,
         "api_key_env": "STUDENT_KEY",
         "set_env": client.settings,
     }
@@ -164,47 +169,78 @@ def repository(place: Path, toml: str, tasks: str) -> Path:
 
 def drive(
     client: Client,
-    script: Sequence[Turn] | Callable[..., Turn] | None,
+    script: Sequence[Turn] | Callable[..., Turn],
     place: Path,
     *,
     more: str = "",
-    timeout_s: float = 200,
-    **limits: float,
+    **settings: Any,
 ) -> Driven:
-    """One run of the conductor; without *script* nothing listens at the endpoint's address."""
+    """One run of the conductor, to its end."""
+    env = _environment(client, place)
+    with FakeEndpoint(script) as endpoint:
+        repo = repository(place, configure(client, endpoint, **settings), TASKS % more)
+        code, report, stderr = conduct("--repo", str(repo), "--loop", "--rounds", "1", env=env, timeout_s=200)
+        assert _left_running(place) == []
+        return Driven(repo, Path(env["HOME"]), Path(env["HERMES_HOME"]), code, report, stderr, endpoint)
+
+
+def drive_until_it_waits(
+    client: Client, script: Sequence[Turn] | None, place: Path, **settings: Any
+) -> Driven:
+    """A run whose agent is away: it waits for it, so it is interrupted as soon as the first attempt is told.
+
+    Without *script* nothing listens at the endpoint's address.
+    """
+    env = _environment(client, place)
+    endpoint = FakeEndpoint(script if script is not None else [say("nobody hears this")])
+    repo = repository(place, configure(client, endpoint, **settings), TASKS % "")
+    state = Path(env["HERMES_HOME"])
+    with endpoint if script is not None else contextlib.closing(endpoint):
+        if script is None:
+            endpoint.close()
+        command = [sys.executable, str(ROOT / "conductor.py"), "--repo", str(repo), "--loop", "--rounds", "1"]
+        with (
+            (place / "stderr").open("wb") as told,
+            subprocess.Popen(
+                command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=told
+            ) as process,
+        ):
+            try:
+                _until(lambda: attempts(state) or process.poll() is not None, f"an attempt below {state}")
+            finally:
+                process.send_signal(signal.SIGINT)
+            code = process.wait(30)
+    assert _left_running(place) == []
+    return Driven(repo, Path(env["HOME"]), state, code, {}, (place / "stderr").read_text(), endpoint)
+
+
+def attempts(hermes_home: Path) -> list[dict[str, Any]]:
+    """The attempts at the one task, as its ledger has them."""
+    records = [json.loads(path.read_text()) for path in (hermes_home / "school" / "tasks").glob("*/*.json")]
+    return [attempt for record in records for attempt in record["attempts"]]
+
+
+def _until(true: Callable[[], object], what: str, limit_s: float = 150) -> None:
+    end = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < end, f"never saw {what}"
+        time.sleep(0.1)
+
+
+def _environment(client: Client, place: Path) -> dict[str, str]:
     client.skip_if_absent()
     home = place / "student-home"
     home.mkdir(parents=True)
     (home / ".gitconfig").write_text("[user]\n\tname = Test Person\n\temail = test@example.invalid\n")
-    env = environment(home, STUDENT_KEY=KEY, TMPDIR=str(place))
-    endpoint = FakeEndpoint(script if script is not None else [say("nobody hears this")])
-    if script is None:
-        base_url = endpoint.root if client.root else endpoint.base_url
-        endpoint.close()
-        return _conduct(client, base_url, place, env, more, timeout_s, limits, None)
-    with endpoint:
-        base_url = endpoint.root if client.root else endpoint.base_url
-        return _conduct(client, base_url, place, env, more, timeout_s, limits, endpoint)
+    return environment(home, STUDENT_KEY=KEY, TMPDIR=str(place))
 
 
-def _conduct(
-    client: Client,
-    base_url: str,
-    place: Path,
-    env: dict[str, str],
-    more: str,
-    timeout_s: float,
-    limits: dict[str, float],
-    endpoint: FakeEndpoint | None,
-) -> Driven:
-    repo = repository(place, configure(client, base_url, **limits), TASKS % more)
-    before = set(psutil.pids())
-    code, report, stderr = conduct(
-        "--repo", str(repo), "--loop", "--rounds", "1", env=env, timeout_s=timeout_s
-    )
-    left = [psutil.Process(pid).name() for pid in set(psutil.pids()) - before if _is_of(pid, place)]
-    assert left == [], f"left running: {left}"
-    return Driven(repo, Path(env["HOME"]), Path(env["HERMES_HOME"]), code, report, stderr, endpoint)
+def _left_running(place: Path) -> list[str]:
+    """The processes that still live in this test's folder; what ends is given a moment to be gone."""
+    end = time.monotonic() + 3
+    while (left := [pid for pid in psutil.pids() if _is_of(pid, place)]) and time.monotonic() < end:
+        time.sleep(0.1)
+    return [" ".join(psutil.Process(pid).cmdline()) for pid in left if _is_of(pid, place)]
 
 
 def _is_of(pid: int, place: Path) -> bool:

@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.driving import ALL, CODEX, EDIT, HERMES, KEY, TEST, Client, drive, good
+from tests.clients.driving import (
+    ALL,
+    CODEX,
+    EDIT,
+    HERMES,
+    KEY,
+    TEST,
+    Client,
+    attempts,
+    drive,
+    drive_until_it_waits,
+    good,
+)
 from tests.endpoint import limited, say, status
 from tests.support import git
 
@@ -83,14 +95,11 @@ def test_its_home_and_ours_stay_apart(client: Client, tmp_path: Path) -> None:
 def test_what_the_endpoint_did_is_no_fault_of_the_student(
     client: Client, failure: list | None, reason: str, said: str, tmp_path: Path
 ) -> None:
-    run = drive(client, failure, tmp_path, stall_timeout_s=12)
-    bag = run.bag
+    run = drive_until_it_waits(client, failure, tmp_path, stall_timeout_s=12)
+    bag = run.bags()[0]
     assert (bag["status"], bag["reason"]) == ("failed", reason), (bag["summary"], run.stderr[-2000:])
     assert said in bag["summary"]
-    records = [
-        json.loads(path.read_text()) for path in (run.hermes_home / "school" / "tasks").rglob("*.json")
-    ]
-    assert [attempt["charged"] for attempt in records[0]["attempts"]] == [False] * len(run.bags())
+    assert [attempt["charged"] for attempt in attempts(run.hermes_home)] == [False]
     assert git(run.repo, "branch", "--format=%(refname:short)") == "main"
 
 

@@ -38,6 +38,7 @@ from school.agents.presets.faults import failed
 
 USAGE: Final = "usage.json"
 EVENTS: Final = "events.jsonl"
+KEY_VARIABLE: Final = "SCHOOL_MODEL_KEY"
 PLUGIN: Final = "school_events"
 # Linux ends an argument at 128 KiB.
 ARGUMENT_BYTES_MAX: Final = 96 * 1024
@@ -77,6 +78,7 @@ class Hermes(Preset):
         env, files = {}, {}
         if spec.base_url:
             env = {"HERMES_HOME": str(setting.home), "SCHOOL_HERMES_EVENTS": str(setting.out / EVENTS)}
+            env[KEY_VARIABLE] = setting.key or "none"
             files = _home(setting)
         return Start(argv, stdin=False, placed=long, env=env, files=files)
 
@@ -100,7 +102,7 @@ def _home(setting: Setting) -> dict[Path, str]:
         "default": setting.spec.model or "default",
         "provider": "custom",
         "base_url": setting.spec.base_url,
-        "api_key": setting.key or "none",
+        "api_key": f"${{{KEY_VARIABLE}}}",  # Hermes reads the variable; the key stands in no file
         "context_length": CONTEXT_TOKENS,
     }
     # Without this the first file that is written waits for the download of a language server.
