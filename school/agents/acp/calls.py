@@ -21,6 +21,7 @@ CALLS_MAX: Final = 2000
 TEXT_BYTES_MAX: Final = 64 * 1024
 PATHS_MAX: Final = 50
 _READING: Final = frozenset({"read", "search", "think", "fetch", "switch_mode"})
+_SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
 _NAMES: Final = {
     "read": "read_file",
     "search": "search_files",
@@ -52,11 +53,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What ran in a terminal of ours."""
+    """What ran in a terminal of ours; ``cwd`` is empty where that is the root."""
 
     command: str
     output: str
     exit_code: int | None
+    cwd: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def event(call: Call, terminals: Callable[[str], Ran | None], relative: Callable
         error = output or "the agent calls it failed" if failed and exit_code is None else None
         return Told(
             "terminal",
-            {"command": ours.command if ours else command_of(call)},
+            {"command": ours.command if ours else command_of(call), **_where(call, ours)},
             {"output": output, "exit_code": exit_code, "error": error},
         )
     paths = [relative(path) for path in paths_of(call)]
@@ -161,11 +163,19 @@ def command_of(call: Call) -> str:
     return well_formed(command) if isinstance(command, str) else call.title.strip("`")
 
 
-def line_of(argv: Sequence[str]) -> str:
-    """*argv* as a command line; of a shell's ``-c LINE`` the line."""
-    if len(argv) > 2 and argv[1] in ("-c", "-lc"):  # noqa: PLR2004
-        return argv[2]
-    return shlex.join(argv)
+def _where(call: Call, ours: Ran | None) -> dict[str, str]:
+    """Where it ran, if that is said."""
+    given = call.raw_input if isinstance(call.raw_input, dict) else {}
+    said = ours.cwd if ours else given.get("cwd") or given.get("workdir")
+    return {"cwd": well_formed(said)} if isinstance(said, str) and said else {}
+
+
+def line_of(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+    """*argv* as a command line, with what is set for it alone; of a shell's ``-c LINE`` the line."""
+    shell = len(argv) == 3 and argv[0].rpartition("/")[2] in _SHELLS and argv[1] in ("-c", "-lc")  # noqa: PLR2004
+    line = argv[2] if shell else shlex.join(argv)
+    # Whoever reads it sees that, say, the options of a test runner came that way.
+    return "".join(f"export {name}={shlex.quote(value)}; " for name, value in (env or {}).items()) + line
 
 
 def _edit_name(call: Call) -> str:

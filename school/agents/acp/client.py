@@ -35,6 +35,7 @@ class _Terminal:
     command: str
     output: Path
     limit_bytes: int
+    cwd: Path
     stop: threading.Event = field(default_factory=threading.Event)
     done: asyncio.Event = field(default_factory=asyncio.Event)
     finished: Finished | None = None
@@ -176,7 +177,7 @@ class Client:
         bound = TERMINAL_BYTES if limit is None else min(max(0, int(limit)), TERMINAL_BYTES)
         # An agent that gives the whole line as the command means a shell's.
         argv = words if len(words) > 1 or not set(words[0]) & set(" \t|&;<>") else ["bash", "-c", words[0]]
-        terminal = _Terminal(line_of(argv), self.scratch / f"terminal-{number}", bound)
+        terminal = _Terminal(line_of(argv, env), self.scratch / f"terminal-{number}", bound, cwd)
         self._terminals[f"terminal-{number}"] = terminal
         task = asyncio.create_task(self._attend(terminal, argv, cwd, env))
         self._tasks.add(task)
@@ -199,7 +200,9 @@ class Client:
         if terminal is None:
             return None
         code = terminal.finished.exit_code if terminal.finished else None
-        return Ran(terminal.command, terminal.text()[0], code)
+        return Ran(
+            terminal.command, terminal.text()[0], code, "" if terminal.cwd == self.root else str(terminal.cwd)
+        )
 
     def _output(self, params: Mapping[str, Any]) -> dict[str, Any]:
         terminal = self._terminals[str(params["terminalId"])]
