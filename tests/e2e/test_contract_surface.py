@@ -418,6 +418,8 @@ SELDOM = (
     "prompt.md",
     "turns.json",
     "turn-<n>",
+    "transcript.jsonl",
+    "terminal-<n>",
 )
 
 
