@@ -1,7 +1,8 @@
 """The coach's model in a Hermes: an endpoint of its own, or the host's.
 
 ``HostModel(ctx, model, base_url, api_key_env)`` answers one call as ``school.contracts.Asks`` says. With a *base_url* it asks
-that endpoint (chat completions), by the client that Hermes itself is made with; without one Hermes asks, with the user's own
+that endpoint (chat completions, also where the model is written ``openai:name``), by the client that Hermes itself is made with;
+without one Hermes asks, with the user's own
 provider and key, which it grants where ``plugins.entries.schoolhouse.llm`` allows the model. What the clients are known to
 raise becomes the reason of an Answer. Errors: whatever else they raise; who asks waits with patience.
 """
@@ -30,6 +31,7 @@ class HostModel:
 
     def __init__(self, ctx: Any, model: str, base_url: str, api_key_env: str) -> None:  # noqa: ANN401
         self.model = model
+        self._name = model.removeprefix("openai:")
         self._ctx = ctx
         self._base_url = base_url
         self._api_key_env = api_key_env
@@ -56,7 +58,7 @@ class HostModel:
             base_url=self._base_url, api_key=key or "none", timeout=timeout_s, max_retries=0
         ) as client:
             try:
-                said: Any = client.chat.completions.create(model=self.model, messages=messages)  # type: ignore[arg-type]
+                said: Any = client.chat.completions.create(model=self._name, messages=messages)  # type: ignore[arg-type]
             except OpenAIError as cause:
                 return self._none(cause)
         if not said.choices:
@@ -72,7 +74,7 @@ class HostModel:
         return Answer(text=choice.message.content or "", model=self.model, reason=cut, usage=usage)
 
     def _ask_host(self, messages: list[dict[str, str]], timeout_s: float) -> Answer:
-        said = self._ctx.llm.complete(messages, model=self.model, timeout=timeout_s, purpose="coach")
+        said = self._ctx.llm.complete(messages, model=self._name, timeout=timeout_s, purpose="coach")
         usage = {
             "requests": 1,
             "input_tokens": said.usage.input_tokens,
