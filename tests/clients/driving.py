@@ -65,7 +65,6 @@ class Client:
     root: bool = False
     kind: str = "command"
     words: tuple[str, ...] = ()
-    preset: str | None = None
 
     @property
     def path(self) -> Path:
@@ -87,7 +86,40 @@ MINI = Client(
     # Two tries, four seconds apart: its own six would take a minute.
     {"MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "2"},
 )
-ALL = (CODEX, HERMES, MINI)
+OPENCODE = Client(
+    "opencode",
+    "npm/node_modules/.bin/opencode",
+    lambda line: call("bash", command=line, description="a command"),
+)
+ALL = (CODEX, HERMES, MINI, OPENCODE)
+# As an ACP server it gets its endpoint by its own configuration; {base_url} and {place} are this run's.
+OPENCODE_ACP = Client(
+    OPENCODE.name,
+    OPENCODE.program,
+    OPENCODE.shell,
+    settings={
+        "OPENCODE_CONFIG_CONTENT": json.dumps(
+            {
+                "provider": {
+                    "fake": {
+                        "npm": "@ai-sdk/openai-compatible",
+                        "name": "fake",
+                        "options": {"baseURL": "{base_url}", "apiKey": "{env:STUDENT_KEY}"},
+                        "models": {"fake-model": {"name": "fake-model"}},
+                    }
+                },
+                "model": "fake/fake-model",
+                "small_model": "fake/fake-model",
+                "share": "disabled",
+                "autoupdate": False,
+            }
+        ),
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        **{f"XDG_{kind}_HOME": f"{{place}}/opencode/{kind}" for kind in ("CONFIG", "DATA", "STATE", "CACHE")},
+    },
+    kind="acp",
+    words=("acp",),
+)
 
 
 def good(client: Client) -> list[Turn]:
@@ -130,17 +162,25 @@ class Driven:
         return json.loads((self.archive / self.bag["bead"] / "turns.json").read_text())
 
 
-def configure(client: Client, endpoint: FakeEndpoint, *, on_stop: bool = False, **limits: float) -> str:
+def configure(
+    client: Client, endpoint: FakeEndpoint, place: Path, *, on_stop: bool = False, **limits: float
+) -> str:
     """``school.toml`` for *client* on *endpoint*; *on_stop* is whether it is asked for a check that it left out."""
-    agent = {
-        "kind": client.kind,
-        **({"preset": client.preset or client.name} if client.kind == "command" else {}),
-        "argv": [str(client.path), *client.words],
-        "model": "fake-model",
-        "base_url": endpoint.root if client.root else endpoint.base_url,
-        "api_key_env": "STUDENT_KEY",
-        "set_env": client.settings,
+    base_url = endpoint.root if client.root else endpoint.base_url
+    own = {
+        name: value.replace("{base_url}", base_url).replace("{place}", str(place))
+        for name, value in client.settings.items()
     }
+    agent: dict[str, Any] = {"kind": client.kind, "argv": [str(client.path), *client.words], "set_env": own}
+    if client.kind == "command":
+        agent |= {
+            "preset": client.name,
+            "model": "fake-model",
+            "base_url": base_url,
+            "api_key_env": "STUDENT_KEY",
+        }
+    else:
+        agent |= {"env": ["STUDENT_KEY"], "write": [f"{place}/opencode"]}
     lines = ["[verify]", 'commands = [["python3", "-m", "unittest", "discover", "-v"]]']
     lines += [f"on_stop = {_toml(on_stop)}", "[agents.student]"]
     lines += [f"{name} = {_toml(value)}" for name, value in agent.items()]
@@ -178,7 +218,7 @@ def drive(
     """One run of the conductor, to its end."""
     env = _environment(client, place)
     with FakeEndpoint(script) as endpoint:
-        repo = repository(place, configure(client, endpoint, **settings), TASKS % more)
+        repo = repository(place, configure(client, endpoint, place, **settings), TASKS % more)
         code, report, stderr = conduct("--repo", str(repo), "--loop", "--rounds", "1", env=env, timeout_s=200)
         assert _left_running(place) == []
         return Driven(repo, Path(env["HOME"]), Path(env["HERMES_HOME"]), code, report, stderr, endpoint)
@@ -193,7 +233,7 @@ def drive_until_it_waits(
     """
     env = _environment(client, place)
     endpoint = FakeEndpoint(script if script is not None else [say("nobody hears this")])
-    repo = repository(place, configure(client, endpoint, **settings), TASKS % "")
+    repo = repository(place, configure(client, endpoint, place, **settings), TASKS % "")
     state = Path(env["HERMES_HOME"])
     with endpoint if script is not None else contextlib.closing(endpoint):
         if script is None:

@@ -1,0 +1,50 @@
+"""A real ACP agent, opencode, in whole runs: a session over its own streams, its tools seen as they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.clients.driving import EDIT, KEY, OPENCODE_ACP, TEST, attempts, drive, drive_until_it_waits, good
+from tests.endpoint import say, status
+from tests.support import git
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+
+
+def test_a_student_edits_tests_and_is_accepted(tmp_path: Path) -> None:
+    run = drive(OPENCODE_ACP, good(OPENCODE_ACP), tmp_path)
+
+    assert (run.code, run.task["outcome"], run.task["branch"]) == (0, "accepted", "school/fix-add"), (
+        run.stderr
+    )
+    assert git(run.repo, "show", "school/fix-add:calc/core.py").endswith("return left + right")
+    bag = run.bag
+    assert (bag["cto_verdict"], bag["coo_verdict"], bag["accepted"]) == ("PASS", "PASS", True)
+    assert bag["summary"].startswith("add() adds now.")
+    lines = (run.archive / bag["bead"] / "transcript.jsonl").read_text().splitlines()
+    tools = [entry for entry in map(json.loads, lines) if entry["kind"] == "tool"]
+    assert [json.dumps(entry["args"]) for entry in tools if EDIT in json.dumps(entry["args"])] != []
+    assert KEY not in "".join(lines)
+
+
+def test_a_check_that_was_left_out_is_asked_for_in_a_further_turn(tmp_path: Path) -> None:
+    script = [
+        OPENCODE_ACP.shell(EDIT),
+        say("It adds."),
+        OPENCODE_ACP.shell(TEST),
+        say("The tests pass."),
+    ]
+    run = drive(OPENCODE_ACP, script, tmp_path, on_stop=True)
+    assert run.task["outcome"] == "accepted", run.stderr
+    assert run.bag["summary"].startswith("It adds.")
+    assert "unverified" not in run.bag["summary"]
+
+
+def test_an_endpoint_that_fails_is_no_fault_of_the_student(tmp_path: Path) -> None:
+    run = drive_until_it_waits(OPENCODE_ACP, [status(401, "Incorrect API key provided")], tmp_path)
+    bag = run.bags()[0]
+    assert (bag["status"], bag["reason"]) == ("failed", "login"), (bag["summary"], run.stderr[-2000:])
+    assert [attempt["charged"] for attempt in attempts(run.hermes_home)] == [False]
