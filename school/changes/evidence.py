@@ -239,7 +239,7 @@ class _Block:
     def header(self) -> str:
         stat = [f" {quoted(item.path)} | {item.about}" for item in self.groups[0].items]
         first = self.groups[0]
-        total = f" {len(first.items)} files, +{first.added} -{first.deleted}" if stat else " (no commits)"
+        total = f" {_files(len(first.items))}, +{first.added} -{first.deleted}" if stat else " (no commits)"
         return "\n".join(
             [
                 _headline(self.since),
@@ -264,7 +264,7 @@ class _Block:
         ]
         shown = f"patch: {coverage.shown_bytes} of {coverage.total_bytes} bytes shown"
         return [
-            f"{coverage.files} files: {', '.join(counts)}",
+            f"{_files(coverage.files)}: {', '.join(counts)}",
             f"{shown}, the block at most {self.max_chars} characters; {'complete' if coverage.complete else cut}",
             *(f"note: {note}" for note in self.notes),
         ]
@@ -308,6 +308,10 @@ def _choose(items: Sequence[_Item], room: int) -> None:
             begun = True
             item.beginning = start[: room - len(_CLIPPED)]
             room -= len(item.beginning) + len(_CLIPPED)
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
 
 
 def _headline(text: str) -> str:

@@ -11,9 +11,10 @@ A host makes one and lets it listen::
 
 ``asks`` is the model, as a callable that answers one call; ``terms.model``, ``base_url`` and ``api_key_env`` say which one the
 host should make it from, and None means that there is none: then only the ledger is kept. A leaf has one session, so it also
-gives ``session_id`` (its bead), ``primary_model`` (what its agent runs on), ``base`` (the commit that the work began at), listens
-with ``verify=False``, and asks ``coach.gate(turn_end)`` at each end of a turn: the message of a further turn, or ''. ``guidance()`` is
-what the bookbag keeps: what was advised, delivered, held, followed, skipped, and what went wrong.
+gives ``session_id`` (its bead), ``primary_model`` (what its agent runs on), ``base`` (the commit that the work began at) and ``task``
+(what was asked for: what its agent is sent is more than that, and later messages are reminders). It listens with
+``verify=False`` and asks ``coach.gate(turn_end)`` at each end of a turn: the message of a further turn, or ''. ``guidance()``
+is what the bookbag keeps: what was advised, delivered, held, followed, skipped, and what went wrong.
 
 Other hosts may give ``inject`` (say a text to the agent now; False when that is not possible), ``post`` (be told of each card)
 and ``adjustable=True`` (``/coach set`` is kept under the state directory and lies over the configuration).

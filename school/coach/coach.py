@@ -17,7 +17,7 @@ from school.changes import head_of
 from school.coach import commands, routing
 from school.coach.adjusted import Adjusted
 from school.coach.asking import Asking
-from school.coach.ledger import CARDS_A_TURN_MAX, begun, card, ended, said
+from school.coach.ledger import CARD_CHARS_MAX, CARDS_A_TURN_MAX, begun, card, ended, line, said
 from school.coach.reviews import Around, Reviews
 from school.coach.state import Memory, State
 from school.coach.terms import CoachTerms
@@ -61,6 +61,7 @@ class Coach:
         session_id: str = "",
         primary_model: str = "",
         base: str = "",
+        task: str = "",
         inject: Callable[[str], bool] | None = None,
         post: Callable[[dict[str, Any]], None] | None = None,
         adjustable: bool = False,
@@ -70,6 +71,7 @@ class Coach:
         self._folder = folder
         self._session_id = session_id
         self._primary_model = primary_model
+        self._task = task
         self.memory = Memory(settings.coach_dir, self._clock)
         self._adjusted = Adjusted(terms, settings.coach_dir / "settings.json" if adjustable else None)
         around = Around(folder, base, inject, post)
@@ -167,7 +169,7 @@ class Coach:
             state.primary = self._primary_of(session_id) or state.primary
             if trouble:
                 state.tell(self._clock.now(), "error", source="turn", title="no base", detail=trouble)
-            begun(state.ledger, state.turn, turn_id, event.get("user_message"))
+            self._enter_turn(state, event.get("user_message"))
             notes = routing.handed_over(state, self._terms(), at=self._clock.now())
         return {"context": notes} if notes else None
 
@@ -184,10 +186,10 @@ class Coach:
         session_id = self._hear(event)
         if self._refused(session_id):
             return
-        line = card(event.get("tool_name"), event.get("args"), event.get("status"), event.get("result"))
+        shown = card(event.get("tool_name"), event.get("args"), event.get("status"), event.get("result"))
         with self._lock:
             cards = _at(self._cards, session_id, _SESSIONS_HELD_MAX, list)
-            cards.append(line)
+            cards.append(shown)
             del cards[:-CARDS_A_TURN_MAX]
 
     def api_answered(self, **event: Any) -> None:  # noqa: ANN401
@@ -274,6 +276,16 @@ class Coach:
     def _refused(self, session_id: str) -> bool:
         with self._lock:
             return session_id in self._children and not self._terms().allow_in_subagents
+
+    def _enter_turn(self, state: State, message: object) -> None:
+        """The new turn, in the ledger. Of a leaf's, only the task is its user's word: the rest is said by its school."""
+        if not self._task:
+            begun(state.ledger, state.turn, state.turn_id, message)
+        elif state.turn == 1:
+            begun(state.ledger, state.turn, state.turn_id, self._task)
+        else:
+            begun(state.ledger, state.turn, state.turn_id, "")
+            ended(state.ledger, None, [f"reminded: {line(message, CARD_CHARS_MAX)}"])
 
     def _head(self) -> tuple[str, str]:
         try:

@@ -58,12 +58,12 @@ def _part_text(part: object) -> str:
 
 def card(tool: object, args: object, status: object, result: object) -> str:
     """One line for one tool call: its name, its main argument, how it went, the beginning of what it gave."""
-    shown = f"{_line(tool, _NAME_CHARS_MAX)}({_line(_main_argument(args), _ARGUMENT_CHARS_MAX)})"
-    preview = _line(_preview(result), _PREVIEW_CHARS_MAX)
-    return cut(f"{shown} {_line(status, 20) or 'ok'}" + (f": {preview}" if preview else ""), CARD_CHARS_MAX)
+    shown = f"{line(tool, _NAME_CHARS_MAX)}({line(_main_argument(args), _ARGUMENT_CHARS_MAX)})"
+    preview = line(_preview(result), _PREVIEW_CHARS_MAX)
+    return cut(f"{shown} {line(status, 20) or 'ok'}" + (f": {preview}" if preview else ""), CARD_CHARS_MAX)
 
 
-def _line(text: object, chars_max: int) -> str:
+def line(text: object, chars_max: int) -> str:
     """*text* on one line; only what can be shown is looked at."""
     start = (text if isinstance(text, str) else said(text))[: chars_max * 8]
     return cut(" ".join(start.split()), chars_max)
@@ -88,7 +88,8 @@ def _preview(result: object) -> str:
     if not isinstance(value, dict):
         return text
     code = value.get("exit_code")
-    shown = said(value.get("error") or value.get("output") or value.get("content") or text)
+    told = next((value[key] for key in ("error", "output", "content") if value.get(key)), None)
+    shown = "" if told is None and "output" in value else said(text if told is None else told)
     return f"exit {code} {shown}" if isinstance(code, int) and code else shown
 
 

@@ -39,13 +39,14 @@ _log = log.get("study.advisers")
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Whose session it is: where it works, from which commit, on which model, and what is to stand beside it."""
+    """Whose session it is: where it works, from which commit, on which model, for what, and what stands beside it."""
 
     folder: Path
     base: str
     model: str
     advice: Advice
     settings: Settings
+    task: str = ""
 
 
 class Advisers:
@@ -91,6 +92,7 @@ class Advisers:
                 session_id=self.evidence.session,
                 primary_model=self.seat.model,
                 base=self.seat.base,
+                task=self.seat.task,
             )
         except (SchoolError, OSError) as error:
             self.hooks.faults.append(f"coach: not built: {error}")

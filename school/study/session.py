@@ -61,8 +61,9 @@ class Study:
             terms.verify,
             settings,
             live=spec.kind in LIVE_KINDS or bool(spec.preset),
+            lives_on=spec.kind != "model",
         )
-        seat = Seat(workspace.path, workspace.base_commit, spec.model, self.advice, settings)
+        seat = Seat(workspace.path, workspace.base_commit, spec.model, self.advice, settings, _task_of(bag))
         self.advisers = Advisers(seat, self.evidence, self.guidance)
         self.hooks = self.advisers.hooks
         recipe = "" if self.evidence.commands else _recipe_of(workspace.path)
@@ -139,6 +140,12 @@ class Study:
             **({"guidance": guidance} if guidance else {}),
             **({"adviser_faults": faults} if faults else {}),
         }
+
+
+def _task_of(bag: Mapping[str, Any]) -> str:
+    """What was asked for, in the user's words."""
+    criteria = (f"- {criterion.get('text')}" for criterion in bag.get("acceptance") or [])
+    return "\n".join([str(bag.get("task") or ""), *criteria])
 
 
 def _recipe_of(root: Path) -> str:

@@ -438,3 +438,18 @@ def test_nothing_is_asked_without_a_model(hosts: Hosts) -> None:
     assert session.coach.memory.look("s1").turn == 2
     assert hosts(Model(OK), {**EVERY, "enabled": False}).coach.tools() == []
     assert read_terms({}).enabled
+
+
+def test_in_a_leaf_the_task_is_the_users_word_and_reminders_are_not(hosts: Hosts) -> None:
+    model = Model(OK)
+    base = git(hosts.folder, "rev-parse", "HEAD")
+    session = hosts(model, HOLD, session_id="bead", base=base, task="Fix add.\n- add(2, 3) is 5")
+    session.begin("You are a coder. " * 500, session_id="bead")
+    session.end(session_id="bead")
+    session.begin("Run the tests before you end.\nPlease.", session_id="bead")
+    hosts.edit()
+    session.coach.gate(TurnEnd(2, "Done.", Claim()))
+    assert model.calls[0][1].startswith(
+        "# Ledger\n## Turn 1\nUser: Fix add.\n- add(2, 3) is 5\nAgent: Done.\n## Turn 2\n"
+        "- reminded: Run the tests before you end. Please.\n\n# Evidence\n"
+    )
