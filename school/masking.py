@@ -157,11 +157,14 @@ class Mask:
 
     def beginning(self, data: bytes) -> int:
         """How many bytes at the end of *data* may be the beginning of a secret that goes on."""
-        for length in range(min(len(data), self.longest - 1), 0, -1):
-            tail = data[-length:]
-            if any(secret.startswith(tail) for secret in self._marks):
-                return length
-        return 0
+        tail, longest = data[-(self.longest - 1) :] if self.longest > 1 else b"", 0
+        for secret in self._marks:
+            at = tail.find(secret[:1], max(0, len(tail) - len(secret) + 1))
+            while at >= 0 and len(tail) - at > longest:
+                if secret.startswith(tail[at:]):
+                    longest = len(tail) - at
+                at = tail.find(secret[:1], at + 1)
+        return longest
 
 
 class _Stream:

@@ -2,7 +2,7 @@
 
 ``Fence.around(texts)`` picks a random mark that occurs in none of *texts*; ``fence(label, text)`` puts a text between
 its beginning and its end. ``visible(text)`` spells out characters that hide, reorder or control, so that a reader
-sees what a parser would; lines and tabs stay. ``RULE`` says to the model what the marks mean. Pure but for chance.
+sees what a parser would; lines and tabs stay. Secrets of the environment never go out to a model. ``RULE`` says to the model what the marks mean. Pure but for chance.
 
 Not promised: that a model obeys. What it says is parsed and weighed by ``answer``, and the checks' findings stand
 whatever it says.
@@ -15,6 +15,8 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
+
+from school import masking
 
 MARK_BYTES: Final = 8
 # What a fence of ours looks like, whatever its mark: in a student's text it can only be there to deceive.
@@ -58,5 +60,5 @@ class Fence:
 
 
 def visible(text: str) -> str:
-    """*text* with every hidden character spelled out."""
-    return _HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):04X}}}", text)
+    """*text* with every hidden character spelled out, and without the secrets of this process' environment."""
+    return _HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):04X}}}", masking.text(text))

@@ -2,7 +2,7 @@
 
 A bag that says PASS is not believed by whoever acts on it: ``filed_review`` reads the file that its teacher wrote
 before entering the verdict, and takes only one that is about exactly this bead, tree and commit, and whose PASS brings the
-receipts that such a review always has (``without_evidence``). ``filed_refusal`` says, by the two files alone, why a bag
+receipts, and the models' answers, that such a review always has (``without_evidence``). ``filed_refusal`` says, by the two files alone, why a bag
 cannot count as accepted. What it does not promise: a file forged with receipts and all, by a process with the user's own
 rights, looks like any other.
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from school.contracts import TEACHER_ROLES, Review, ReviewFile
+from school.contracts import LENSES, TEACHER_ROLES, Review, ReviewFile
 from school.errors import SchoolError
 from school.records.derive import acceptance_refusal
 from school.review.verdicts import review_id
@@ -64,7 +64,18 @@ def without_evidence(bag: Mapping[str, Any], role: str, review: Review) -> str:
     for argv in _due(bag, role):
         if argv not in ran:
             return f"passes what it never ran: {' '.join(argv)}"
+    asked = {name for lens in review.lenses for name in lens.checks}
+    if unasked := [name for name in models_due(bag, role) if name not in asked]:
+        return f"passes what its model was never asked: {', '.join(unasked)}"
     return ""
+
+
+def models_due(bag: Mapping[str, Any], role: str) -> list[str]:
+    """The checks by a model that a review of *role* has where the bag names a reviewer for it."""
+    terms = ((bag.get("terms") or {}).get("reviewers") or {}).get(role) or {}
+    if not (terms.get("agent") or terms.get("model")):
+        return []
+    return [f"model-{lens.lower()}" for lens in LENSES[role]]  # type: ignore[index]
 
 
 def _due(bag: Mapping[str, Any], role: str) -> list[list[str]]:

@@ -23,6 +23,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 from school.contracts import (
@@ -49,6 +50,8 @@ GRACE_S: Final = 10.0
 TICK_S: Final = 0.25
 PROGRESS_S: Final = 2.0
 REASON_CHARS_MAX: Final = 500
+# A model that is away will not be there again in a second.
+WAITS_S: Final = {"quota": 60.0, "unavailable": 10.0, "timeout": 5.0}
 _QUOTE_CHARS_MIN: Final = 4
 _CANCELLED: Final = "cancelled"
 VOID: Final = "worktree_changed"
@@ -183,7 +186,7 @@ class _Talk:
 
     def _unanswered(self, answer: Answer, where: str) -> None:
         self.reasons.append(f"{where}{answer.reason}: {_short(answer.detail)}")
-        self.result.retry_at = answer.retry_at
+        self.result.retry_at = answer.retry_at or _later(answer.reason)
         if answer.reason == VOID:
             self.result.findings, self.judged = [], []
             self.reasons = [f"the review is void: {_short(answer.detail)}"]
@@ -268,6 +271,12 @@ class _Talk:
             description=printable(f"Criterion {name} is not met: {text} ({_short(evidence)})"),
             suggestion="Do what the criterion says.",
         )
+
+
+def _later(reason: str) -> str:
+    """When one that cannot be asked now, and does not say until when, may be asked again; '' for no longer wait."""
+    wait_s = WAITS_S.get(reason)
+    return "" if wait_s is None else (clock.parse(clock.now()) + timedelta(seconds=wait_s)).isoformat()
 
 
 def _short(text: str) -> str:

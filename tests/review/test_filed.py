@@ -62,3 +62,22 @@ def test_what_was_not_due_needs_no_receipt() -> None:
     assert without_evidence({**BAG, "claim": "no_change"}, "cto", passed()) == ""
     assert without_evidence({**BAG, "claim": "no_change"}, "coo", passed()) != ""
     assert without_evidence(BAG, "cto", Review(verdict="FAIL", tree=TREE)) == ""
+
+
+@pytest.mark.parametrize(
+    ("terms", "checks", "says"),
+    [
+        ({"reviewers": {"cto": {"model": "m"}}}, [], "model-correctness, model-security"),
+        ({"reviewers": {"cto": {"model": "m"}}}, ["model-correctness"], "model-security"),
+        ({"reviewers": {"cto": {"model": "m"}}}, ["model-correctness", "model-security"], ""),
+        ({"reviewers": {"coo": {"model": "m"}}}, [], ""),
+        ({"reviewers": {"cto": {"agent": None, "model": ""}}}, [], ""),
+    ],
+)
+def test_a_pass_whose_model_was_never_asked_does_not_stand(
+    terms: dict[str, Any], checks: list[str], says: str
+) -> None:
+    review = passed()
+    review.lenses[0].checks = checks
+    said = without_evidence({**BAG, "terms": terms}, "cto", review)
+    assert said == (f"passes what its model was never asked: {says}" if says else "")

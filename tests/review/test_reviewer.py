@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from school import confinement
+from school import confinement, masking
 from school.agents import consult
 from school.contracts import (
     AgentSpec,
@@ -27,7 +27,7 @@ from school.review.outsider import outsider
 from school.review.reviewer import ModelLens, same_model
 from school.review.verdicts import decide
 from school.settings import Settings
-from school.system import confine
+from school.system import clock, confine
 from tests.review.support import CALC, CORE, Judged, classes
 from tests.support import git
 
@@ -125,6 +125,9 @@ def test_what_answers_come_to(judged: Judged, answers: Sequence[Any], outcome: s
 
 def test_a_quota_says_when_and_counts_as_nobodys_fault(judged: Judged) -> None:
     quota = Answer(reason="quota", detail="used up", retry_at="2026-12-01T08:00:00+00:00")
+    away = ask(judged, Model(Answer(reason="unavailable", detail="nobody is there")))
+    assert 8 < (clock.parse(away.retry_at) - clock.parse(clock.now())).total_seconds() <= 10
+    assert ask(judged, Model("prose")).retry_at == ""
     result = ask(judged, Model(quota))
     assert (result.no_verdict, result.findings) == ("quota: used up", [])
     review = decide("cto", [result])
@@ -254,6 +257,22 @@ def test_a_call_holds_all_there_is_to_judge_by(judged: Judged) -> None:
         assert said in prompt, said
     assert "secret thought" not in system + prompt
     assert "another lens" not in prompt
+
+
+def test_a_secret_of_the_environment_goes_out_to_no_model(
+    judged: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "sk-live-9fJ2kQ7xW4nB8vT1")
+    masking.install()
+    model = Model(PASSED)
+    ask(
+        judged,
+        model,
+        {"calc/key.py": "KEY = 'sk-live-9fJ2kQ7xW4nB8vT1'\n"},
+        summary="sk-live-9fJ2kQ7xW4nB8vT1",
+    )
+    assert "sk-live" not in "".join(model.asked[0])
+    assert "+KEY = '[masked SOME_API_KEY]'" in model.asked[0][1]
 
 
 def test_every_byte_of_the_students_stands_between_random_marks(judged: Judged) -> None:
