@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +102,35 @@ def test_a_governors_packet_that_is_ignored_ends_it_as_stuck(repo: Path, school:
     assert bag["summary"].startswith("stuck, and went on the same way after it was told so: ")
     assert bag["files_changed"] == ["calc/extra.py"]  # the work is kept
     assert len(bag["asked"]) < 20
+
+
+def test_a_coach_holds_a_finished_student_once_after_it_has_verified(repo: Path, school: Settings) -> None:
+    finding = {"verdict": "finding", "severity": "blocker", "title": "No caller", "body": "Nothing uses it."}
+    student = iter(
+        [EDIT, call("shell", command=TEST), done("Added it."), say("It is meant so."), say("Enough.")]
+    )
+
+    def answer(request: dict[str, Any]) -> Any:
+        return say(json.dumps(finding)) if request["model"] == "coach-1" else next(student)
+
+    with FakeEndpoint(answer) as fake:
+        coach = {
+            "model": "openai:coach-1",
+            "base_url": fake.base_url,
+            "api_key_env": "COACH_KEY",
+            "review_authority": "hold_once",
+            "active": False,
+        }
+        advice = {"on_stop": "auto", "coach": coach}
+        bead = new_bead(repo, spec(fake), advice=advice, terms={"verify": [TEST.split()]})
+        bag = run(bead, school, LOOP_KEY="sk-loop-0123456789", COACH_KEY="sk-coach-0123456789")
+    told = [entry for entry in bag["guidance"] if entry["by"] == "coach"]
+    assert [(entry["what"], entry["held"], entry["followed"]) for entry in told] == [("hold", True, False)]
+    assert "No caller" in told[0]["text"]
+    assert "Nothing uses it." in told[0]["text"]
+    assert told[0]["candidate"] == "Added it."
+    assert bag["status"] == "open"
+    assert "adviser_faults" not in bag
+    asked = [request for request in fake.requests if request["model"] == "coach-1"]
+    assert len(asked) == 1 or all("calc/extra.py" in json.dumps(request) for request in asked)
+    assert "sk-coach" not in json.dumps(bag)

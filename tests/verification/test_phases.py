@@ -104,7 +104,11 @@ def test_a_phase_that_never_ends_is_ended_with_its_tree_and_says_so(tmp_path: Pa
     assert one.note == "ended at its limit: phase test has 3 s"
     assert one.duration_s < 60
     assert not psutil.pid_exists(int((tmp_path / "pids").read_text()))
-    mine = [process.cmdline() for process in psutil.process_iter() if process.name() == "sleep"]
+    mine = [
+        process.info["cmdline"]
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "sleep"
+    ]
     assert ["sleep", "9998"] not in mine
 
 
