@@ -86,12 +86,18 @@ class Real:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def run(self, script: Sequence[Turn], *argv: str, **more: str) -> Told:
-        """Run the client on *script*; -z and a prompt where nothing else is asked for."""
+    def run(self, script: Sequence[Turn], *argv: str, governor: str = "", **more: str) -> Told:
+        """Run the client on *script*; -z and a prompt where nothing else is asked for.
+
+        *governor* is the source of another governor, in the place of the one that the plugin brings.
+        """
         work = self.home / "work"
         work.mkdir(parents=True, exist_ok=True)
         with FakeEndpoint(script, titles=False) as endpoint:
             self.install(endpoint.base_url)
+            if governor:
+                vendored = self.hermes_home / "plugins" / "schoolhouse" / "vendor" / "school" / "governor"
+                (vendored / "__init__.py").write_text(governor)
             done = subprocess.run(
                 [str(HERMES.path), *(argv or ("-z", "mend the parser"))],
                 cwd=work,
@@ -251,3 +257,66 @@ def test_it_survives_a_state_directory_that_cannot_be_used(real: Real) -> None:
     told = real.run([*shell("exit 3", "exit 4", "exit 5"), say("it is done")])
     assert (told.code, told.out.strip()) == (0, "it is done")
     assert told.packets == [3]
+
+
+BAD_GOVERNOR = """\
+import time
+from school.hooks import NAMES
+
+class Terms:
+    problems = ()
+    enabled = True
+
+class Governor:
+    terms = Terms()
+
+    def __init__(self, *args, **kwargs):
+        {build}
+
+    def listen(self, hooks):
+        for name in NAMES:
+            hooks.add("governor", name, self.answer, timeout_s=0.2)
+
+    def answer(self, **event):
+        {answer}
+
+    def flush(self, session_id=""):
+        raise ValueError("no flush")
+
+    def close(self):
+        raise ValueError("no close")
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ("raise ValueError('no sense')", "ValueError: no sense"),
+        ("raise SystemExit(7)", "SystemExit: 7"),
+        ("time.sleep(60)", "no answer within 0.2 s"),
+        ("return 42", "answered with int where a"),
+        ("return {'context': ['x'] * 5, 'action': 'continue', 'message': 3}", "where a text is due"),
+        ("return 'x' * 10_000_000 if 'result' in event or 'user_message' in event else None", "are the most"),
+    ],
+)
+def test_a_governor_that_misbehaves_changes_nothing(real: Real, answer: str, fault: str) -> None:
+    source = BAD_GOVERNOR.format(build="pass", answer=answer)
+    told = real.run([*shell("echo 1", "exit 2"), say("it is done")], governor=source)
+    assert (told.code, told.out.strip(), len(told.requests)) == (0, "it is done", 3)
+    contents = [message["content"] for message in told.requests[2]["messages"] if message["role"] != "system"]
+    assert [json.loads(content)["exit_code"] for content in contents[1:] if content.startswith("{")] == [0, 2]
+    assert contents[0] == "mend the parser"
+    log = (real.hermes_home / "school" / "logs" / "advisers.jsonl").read_text().splitlines()
+    faults = [json.loads(line) for line in log]
+    assert any(fault in one["reason"] for one in faults), log
+    assert {one["adviser"] for one in faults} <= {"governor", "plugin"}
+
+
+@pytest.mark.parametrize(
+    "source", ["import no_such_module", BAD_GOVERNOR.format(build="1 // 0", answer="pass")]
+)
+def test_a_governor_that_cannot_be_built_changes_nothing(real: Real, source: str) -> None:
+    told = real.run([*shell("exit 3"), say("it is done")], governor=source)
+    assert (told.code, told.out.strip(), len(told.requests)) == (0, "it is done", 2)
+    assert any(problem.startswith("governor: build: ") for problem in real.plugin()["problems"])
+    assert "transform_tool_result" in real.plugin()["heard"]
