@@ -13,6 +13,7 @@ from tests.clients.driving import (
     EDIT,
     HERMES,
     KEY,
+    OPENCODE,
     TEST,
     Client,
     attempts,
@@ -54,7 +55,7 @@ def test_what_it_really_ran_is_known(client: Client, tmp_path: Path) -> None:
     assert [use["args"]["command"] for use in used][:3] == [EDIT, "exit 3", TEST]
 
 
-@pytest.mark.parametrize("asked", [CODEX, HERMES], ids=lambda client: client.name)
+@pytest.mark.parametrize("asked", [CODEX, HERMES, OPENCODE], ids=lambda client: client.name)
 def test_a_check_that_was_left_out_is_asked_for_in_a_further_turn(asked: Client, tmp_path: Path) -> None:
     asked.skip_if_absent()
     script = [asked.shell(EDIT), say("It adds."), asked.shell(TEST), say("The tests pass.")]

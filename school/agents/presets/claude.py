@@ -102,7 +102,9 @@ def _system(event: dict[str, Any], reading: Reading) -> int:
     if event.get("subtype") != "api_retry":
         return 0
     status = whole(event.get("error_status"))
-    reading.errors.append(f"{status or 'no answer'} {text(event.get('error'), DETAIL_BYTES_MAX)}".strip())
+    reading.errors.append(
+        f"{status or 'connection error:'} {text(event.get('error'), DETAIL_BYTES_MAX)}".strip()
+    )
     wait = event.get("retry_delay_ms")
     return int(wait) if isinstance(wait, int | float) and 0 <= wait < 1 << 53 else 0
 
