@@ -7,6 +7,7 @@ over, counted twice, or lost once the dust has settled.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -22,21 +23,25 @@ import psutil
 from bookbag import bookbag_state
 from tests.support import CALC_FILES, ROOT, git, write_tree
 
-BLOB = b"large\n" * 40_000
+# Not text, so that nobody takes it for lines.
+GRAIN = b"large\0\n"
+LARGE, HUGE = 40_000, 100 * 1000 * 1000 // len(GRAIN) + 1
+# Who writes a hundred megabytes, where anybody does.
+HUGE_TASK = "task-2"
 
 # What every student writes before it goes on: one file of each kind that has been lost by somebody's tool.
 STUDENT = '''\
 """Writes one file of every kind, edits the package, then takes its time."""
 import os, pathlib, subprocess, sys, time
 
-name, behaviour = sys.argv[1:]
+name, behaviour, grains = sys.argv[1:]
 here = pathlib.Path("calc")
 (here / f"{name}.py").write_text(f"NAME = {name!r}\\n")
 tool = here / f"{name}-tool"
 tool.write_text("#!/bin/sh\\nexit 0\\n")
 tool.chmod(0o755)
 (here / f"{name}-link").symlink_to(f"{name}.py")
-(here / f"{name}-large.bin").write_bytes(b"large\\n" * 40_000)
+(here / f"{name}-large.bin").write_bytes(b"large\\0\\n" * int(grains))
 with open(os.fsencode(str(here / name)) + b"-caf\\xe9.txt", "wb") as odd:
     odd.write(b"odd\\n")
 nested = here / f"{name}-nested"
@@ -56,8 +61,32 @@ TASKS = {f"task-{number}": "breaks" if number in (3, 6) else "works" for number 
 CONTROL = {task: "rejected" if behaviour == "breaks" else "accepted" for task, behaviour in TASKS.items()}
 
 
-def written_by(name: str) -> dict[bytes, str]:
-    """Path to git blob id of the files that the student of *name* writes, symlink and nested file included."""
+@functools.cache
+def large_blob(grains: int) -> str:
+    """The git blob id of the large file with so many grains."""
+    digest = hashlib.sha1(b"blob %d\0" % (grains * len(GRAIN)), usedforsecurity=False)
+    for _ in range(grains // 1000):
+        digest.update(GRAIN * 1000)
+    digest.update(GRAIN * (grains % 1000))
+    return digest.hexdigest()
+
+
+# How much of its way a bead in that state has gone.
+WEIGHTS = {
+    "RUNNING": 0.15,
+    "WRITTEN": 0.4,
+    "CTO_REVIEWED": 0.6,
+    "COO_REVIEWED": 0.6,
+    "REVIEWED": 0.8,
+    "SCORED": 0.9,
+    "FAILED": 0.9,
+    "DISPOSED": 1.0,
+}
+
+
+def written_by(task: str, grains: int = LARGE) -> dict[bytes, str]:
+    """Path to git blob id of the files that the student of *task* writes, symlink and nested file included."""
+    name = task.replace("-", "_")
 
     def blob(data: bytes) -> str:
         return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
@@ -67,7 +96,7 @@ def written_by(name: str) -> dict[bytes, str]:
         stem + b".py": blob(f"NAME = {name!r}\n".encode()),
         stem + b"-tool": blob(b"#!/bin/sh\nexit 0\n"),
         stem + b"-link": blob(f"{name}.py".encode()),
-        stem + b"-large.bin": blob(BLOB),
+        stem + b"-large.bin": large_blob(grains),
         stem + b"-caf\xe9.txt": blob(b"odd\n"),
         stem + b"-nested/inside.txt": blob(f"nested {name}\n".encode()),
     }
@@ -76,8 +105,10 @@ def written_by(name: str) -> dict[bytes, str]:
 class Stage:
     """One repository, one state directory, and the runs on them."""
 
-    def __init__(self, place: Path, home: Path, behaviours: dict[str, str] | None = None) -> None:
-        self.place = place
+    def __init__(
+        self, place: Path, home: Path, behaviours: dict[str, str] | None = None, *, huge: bool = False
+    ) -> None:
+        self.place, self.huge = place, huge
         self.behaviours = TASKS if behaviours is None else behaviours
         self.extra: dict[str, str] = {}
         self.home = home
@@ -95,7 +126,7 @@ class Stage:
                 "id": task,
                 "role": "executor",
                 "task": f"Write the files of {task}.",
-                "run": [sys.executable, str(place / "student.py"), task, behaviour],
+                "run": [sys.executable, str(place / "student.py"), task, behaviour, str(self.grains(task))],
                 "max_attempts": 1,
                 "accept": [
                     {
@@ -110,6 +141,9 @@ class Stage:
             task["run"][2] = task["run"][2].replace("-", "_")
         self.tasks = place / "tasks.yaml"
         self.tasks.write_text(json.dumps({"version": 1, "tasks": tasks}))
+
+    def grains(self, task: str) -> int:
+        return HUGE if self.huge and task == HUGE_TASK else LARGE
 
     @property
     def env(self) -> dict[str, str]:
@@ -186,6 +220,13 @@ class Stage:
         states["DISPOSED"] = len(list(archive.iterdir())) if archive.is_dir() else 0
         return states
 
+    def progress(self) -> float:
+        """How far the run has come, 0 to 1: each task by the state of its bead."""
+        states = self.states()
+        return sum(WEIGHTS.get(state, 0.0) * number for state, number in states.items()) / len(
+            self.behaviours
+        )
+
     def archived(self) -> list[dict[str, Any]]:
         return [
             json.loads(path.read_text())
@@ -219,7 +260,7 @@ class Stage:
         return [
             f"{task}: {path!r}"
             for task in self.behaviours
-            for path, blob in written_by(task.replace("-", "_")).items()
+            for path, blob in written_by(task, self.grains(task)).items()
             if (path, blob) not in held
         ]
 

@@ -1,7 +1,8 @@
 """Whatever is killed, whenever: the next run ends as one that nobody killed, and nothing is lost or left.
 
 ``SCHOOL_KILLS`` says how often each kind of process is struck (continuous integration strikes three times); the
-moments are random, with the seed printed, and the states in which the strikes hit are printed too.
+moments are random, with the seed printed, each strike of a kind in another part of the run; how far the run had come and the
+states in which the strikes hit are printed too. A moment is one of progress, not of time, so that a busy machine moves none.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,20 +22,29 @@ from tests.crash.driver import CONTROL, Stage, strike
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
+POLITE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 KILLS = int(os.environ.get("SCHOOL_KILLS", "1"))
 SEED = int(os.environ.get("SCHOOL_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
-# About as long as such a run takes: a strike may come anywhere in it.
-SPAN_S = 15.0
+# The last leaf is gone long before the run is.
+LAST = {"leaf": 0.7}
+GONE_S = 2.0
 
 
-def wait_for_victims(stage: Stage, kind: str, runner: object, rng: random.Random) -> list[psutil.Process]:
-    """The victims at a random moment of the run; keeps looking while the run goes on and none is there yet."""
-    moment = time.monotonic() + rng.uniform(0.1, SPAN_S)
+def wait_for_victims(
+    stage: Stage, kind: str, runner: subprocess.Popen[bytes], moment: float
+) -> list[psutil.Process]:
+    """The victims once the run has come as far as *moment*; keeps looking while it goes on and none is there yet."""
     while True:
-        found = stage.victims(kind)
-        if (found and time.monotonic() >= moment) or runner.poll() is not None:
+        found = stage.victims(kind) if stage.progress() >= moment else []
+        if found or runner.poll() is not None:
             return found
         time.sleep(0.02)
+
+
+def moment_of(kind: str, number: int, of: int) -> tuple[float, int]:
+    """A random moment in the *number*-th part of a run, and the seed that it comes from."""
+    part = LAST.get(kind, 0.95) / of
+    return random.Random(f"{SEED}-{kind}-{number}").uniform(part * number, part * (number + 1)), SEED
 
 
 def finish(stage: Stage) -> int:
@@ -45,8 +56,7 @@ def finish(stage: Stage) -> int:
     return code
 
 
-def gone_within(stage: Stage, seconds: float) -> list[str]:
-    end = time.monotonic() + seconds
+def gone_by(stage: Stage, end: float) -> list[str]:
     while (left := stage.ours()) and time.monotonic() < end:
         time.sleep(0.05)
     names = []
@@ -59,7 +69,7 @@ def gone_within(stage: Stage, seconds: float) -> list[str]:
 
 
 def test_control_run(tmp_path: Path, own_home: Path) -> None:
-    stage = Stage(tmp_path, own_home)
+    stage = Stage(tmp_path, own_home, huge=True)
     code, run = stage.run()
     assert (code, stage.outcomes()) == (1, CONTROL), run
     assert stage.faults() == []
@@ -68,36 +78,37 @@ def test_control_run(tmp_path: Path, own_home: Path) -> None:
 @pytest.mark.parametrize("kind", ["conductor", "cto", "coo", "leaf"])
 @pytest.mark.parametrize("number", range(KILLS))
 def test_kill_9(kind: str, number: int, tmp_path: Path, own_home: Path) -> None:
-    rng = random.Random(f"{SEED}-{kind}-{number}")
-    stage = Stage(tmp_path, own_home)
+    moment, seed = moment_of(kind, number, KILLS)
+    stage = Stage(tmp_path, own_home, huge=True)
     runner = stage.start()
-    victims = wait_for_victims(stage, kind, runner, rng)
-    hit: Counter[str] = stage.states()
+    victims = wait_for_victims(stage, kind, runner, moment)
     struck = [victim for victim in victims[:1] if strike(victim, signal.SIGKILL)]
-    print(f"\nseed {SEED}: kill -9 {kind} hit {len(struck)} process while beads were {dict(hit)}")
+    end = time.monotonic() + GONE_S
     if kind == "conductor":
-        runner.wait(10)
-        assert gone_within(stage, 3.0) == []
+        assert gone_by(stage, end) == []
+    hit: Counter[str] = stage.states()
+    print(f"\nseed {seed}: kill -9 {kind} at {moment:.2f} hit {len(struck)} process, beads were {dict(hit)}")
+    assert struck
     runner.wait(240)
     finish(stage)
     assert stage.outcomes() == CONTROL
     assert stage.faults() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", POLITE)
 def test_polite_signals(number: signal.Signals, tmp_path: Path, own_home: Path) -> None:
-    rng = random.Random(f"{SEED}-{number}")
-    stage = Stage(tmp_path, own_home)
+    moment, seed = moment_of("conductor", list(POLITE).index(number), len(POLITE))
+    stage = Stage(tmp_path, own_home, huge=True)
     runner = stage.start()
-    victims = wait_for_victims(stage, "conductor", runner, rng)
+    victims = wait_for_victims(stage, "conductor", runner, moment)
     hit = stage.states()
     struck = [victim for victim in victims[:1] if strike(victim, number)]
     code = runner.wait(60)
-    print(f"\nseed {SEED}: {number.name} hit {len(struck)} conductor while beads were {dict(hit)}")
+    print(f"\nseed {seed}: {number.name} at {moment:.2f} hit {len(struck)} conductor, beads were {dict(hit)}")
     if struck:
         # -n: struck before it could say what it does with a signal, which to a shell is the same 128 + n.
         assert code in (128 + number, -number, 1)
-    assert gone_within(stage, 3.0) == []
+    assert gone_by(stage, time.monotonic() + GONE_S) == []
     finish(stage)
     assert stage.outcomes() == CONTROL
     assert stage.faults() == []
