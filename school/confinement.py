@@ -25,7 +25,7 @@ from school.errors import ConfigError, MachineError
 from school.settings import Settings
 from school.system import confine, files
 
-REFUSALS_MAX: Final = 10
+REFUSALS_MAX: Final = 20
 REFUSAL_CHARS: Final = 300
 # Below the home: keys, and what opens an account somewhere.
 CREDENTIALS: Final = (
@@ -38,7 +38,7 @@ CREDENTIALS: Final = (
 # What a system says when a confinement closes a door; the names are those of errno, which many tools print.
 _REFUSED: Final = re.compile(
     r"read-only file system|permission denied|operation not permitted|device or resource busy"
-    r"|\bE(?:ROFS|ACCES|PERM|BUSY)\b|network is unreachable|\bENETUNREACH\b",
+    r"|no such process|file too large|network is unreachable|\bE(?:ROFS|ACCES|PERM|BUSY|SRCH|FBIG|NETUNREACH)\b",
     re.IGNORECASE,
 )
 

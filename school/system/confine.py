@@ -34,6 +34,8 @@ from typing import Final, Literal
 from school.errors import MachineError
 
 PROBE_S: Final = 10.0
+# An empty file, which stands in the place of hidden ones.
+NOTHING: Final = str(Path(__file__).with_name("nothing"))
 SHM_BYTES: Final = 512 * 1024 * 1024
 _TMP: Final = Path("/tmp")  # noqa: S108 - the name itself is what is replaced
 _IN_TMP: Final = re.compile(rf"{_TMP}/[\w.+@-]+")
@@ -118,13 +120,15 @@ def mounts(policy: Policy, cwd: Path, argv: Sequence[str]) -> list[str]:
     closed = []
     if policy.tmp is not None:
         words += ["--bind", os.path.realpath(policy.tmp), str(_TMP)]
+    ways_through = {folder for place, way in ways.items() if way != "hide" for folder in place.parents}
     for place in sorted(ways, key=lambda place: len(place.parts)):
         name = str(place)
         if ways[place] == "hide" and place.is_dir():
-            words += ["--perms", "0755", "--tmpfs", name]
+            # Refused rather than empty, so that whoever looks knows; with a way through where something below is open.
+            words += ["--perms", "0111" if place in ways_through else "0000", "--tmpfs", name]
             closed.append(name)
         elif ways[place] == "hide":
-            words += ["--ro-bind", os.devnull, name]
+            words += ["--ro-bind", NOTHING, name]
         else:
             words += ["--bind" if ways[place] == "write" else "--ro-bind", name, name]
     # Last, when the places below them are there.
