@@ -51,7 +51,7 @@ def place(tmp_path: Path, school: Settings) -> Place:
         ("malformed", "exit", True, "ended with exit status 0 and reported no end of its turn"),
         ("nothing", "exit", True, "ended with exit status 0 and reported no end of its turn"),
         ("137", "killed", True, "137"),
-        ("asks", "exit", True, "reported no end of its turn"),
+        ("asks", "login", False, "Do you trust the files in this folder?"),
         ("asks-the-terminal", "exit", True, "ended with exit status 1"),
     ],
 )

@@ -30,7 +30,7 @@ from school.agents.presets.base import (
     text,
     whole,
 )
-from school.agents.presets.faults import failed
+from school.agents.presets.faults import failed, never_began
 
 # A wait below this is a back-off, not a reset.
 _RESET_MS_LEAST: Final = 60_000
@@ -74,7 +74,9 @@ class Claude(Preset):
         reading = Reading()
         asked: dict[str, dict[str, Any]] = {}
         wait_ms = 0
+        began = False
         for event in objects(said.stdout):
+            began = True
             kind = event.get("type")
             if kind == "system":
                 wait_ms = _system(event, reading) or wait_ms
@@ -86,8 +88,8 @@ class Claude(Preset):
                 _result(event, reading)
             reading.at_work = set(asked)
             reading.waiting = not asked and not reading.ended
-        if not reading.errors and not reading.ended and said.stderr.strip() and said.exit_code:
-            reading.errors.append(text(said.stderr.decode("utf-8", "backslashreplace"), DETAIL_BYTES_MAX))
+        if not began:
+            never_began(reading, said)
         reading = failed(reading, said)
         if reading.reason == "quota" and not reading.retry_at and wait_ms >= _RESET_MS_LEAST:
             moment = said.now + timedelta(milliseconds=min(wait_ms, 31 * 86_400_000))

@@ -31,7 +31,7 @@ from school.agents.presets.base import (
     text,
     whole,
 )
-from school.agents.presets.faults import failed
+from school.agents.presets.faults import failed, never_began
 
 KEY_VARIABLE: Final = "SCHOOL_MODEL_KEY"
 _SHELLS: Final = ("/bin/bash -lc ", "bash -lc ", "/bin/zsh -lc ", "zsh -lc ", "/bin/sh -c ")
@@ -65,11 +65,15 @@ class Codex(Preset):
     def read(self, said: Said) -> Reading:
         reading = Reading(cumulative=True)
         messages: list[str] = []
+        began = False
         for event in objects(said.stdout):
+            began = True
             _take(event, reading, messages)
             _follow(event, reading.at_work)
             reading.waiting = not reading.at_work and not reading.ended
         reading.answer = messages[-1] if messages else ""
+        if not began:
+            never_began(reading, said)
         return failed(reading, said)
 
 

@@ -14,7 +14,9 @@ from typing import Final, NamedTuple
 
 from school.agents.presets.base import DETAIL_BYTES_MAX, Reading, Said
 from school.contracts import bounded
+from school.system.documents import well_formed
 
+_PRINTED_BYTES: Final = 2000
 TEXT_CHARS_MAX: Final = 4000
 LONGEST: Final = timedelta(days=31)
 _QUOTA: Final = re.compile(
@@ -79,6 +81,17 @@ def fault(said: str, now: datetime) -> Fault:
     if _ABSENT.search(part):
         return Fault("unavailable")
     return Fault()
+
+
+def never_began(reading: Reading, said: Said) -> None:
+    """Note what a CLI printed that failed before it told of anything: a login prompt, a wrong option, a crash.
+
+    Only for a turn without a single event: nothing of that can be the words of an agent.
+    """
+    if said.exit_code and not reading.errors:
+        printed = b"\n".join(part[-_PRINTED_BYTES:].strip() for part in (said.stderr, said.stdout))
+        if words := printed.decode("utf-8", "backslashreplace").strip():
+            reading.errors.append(bounded(well_formed(words), DETAIL_BYTES_MAX))
 
 
 def failed(reading: Reading, said: Said) -> Reading:

@@ -32,7 +32,7 @@ from school.agents.presets.base import (
     text,
     whole,
 )
-from school.agents.presets.faults import failed
+from school.agents.presets.faults import failed, never_began
 
 KEY_VARIABLE: Final = "SCHOOL_MODEL_KEY"
 PROVIDER: Final = "school"
@@ -74,13 +74,17 @@ class OpenCode(Preset):
     def read(self, said: Said) -> Reading:
         reading = Reading()
         last_ms = 0
+        began = False
         for event in objects(said.stdout):
+            began = True
             _take(event, reading)
             if event.get("type") in ("text", "tool_use"):
                 last_ms = max(last_ms, whole(event.get("timestamp")))
         logged = [f"{LOGGED}{error}" for at_ms, error in _logged(said.stderr) if at_ms > last_ms]
         if not reading.ended:
             reading.errors = [*logged, *reading.errors]
+        if not began:
+            never_began(reading, said)
         reading = failed(reading, said)
         if reading.reason == "exit" and reading.detail.startswith(LOGGED):
             reading.reason = "unavailable"
