@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from school.changes import Change
+from school.changes import Change, listing_of_commits
 from school.contracts import CheckContext, Criterion, Receipt, bounded
 from school.review.answer import form
 from school.review.fence import Fence
@@ -80,12 +80,13 @@ class Material:
     def of(cls, context: CheckContext, lens: str) -> Material:
         """The material of *lens* for the change that *context* is about."""
         bag = context.bag
-        change = Change.of(Git(context.clone), str(bag["base_commit"]), str(bag["head_commit"]))
+        git, base, head = Git(context.clone), str(bag["base_commit"]), str(bag["head_commit"])
+        change = Change.of(git, base, head)
         parts, left_out = parts_of(change)
         return cls(
             lens=lens,
             bag=bag,
-            stat=bounded(change.stat(), STAT_BYTES_MAX),
+            stat=bounded(listing_of_commits(git, base, head), STAT_BYTES_MAX),
             parts=tuple(parts),
             evidence=_evidence(context),
             memory=bounded(context.memory, MEMORY_BYTES_MAX),
@@ -121,7 +122,7 @@ class Material:
             self._remembered(fence),
             "# Evidence: what was run on exactly this tree, and what the checks found\n\n"
             + fence("receipts and findings of the deterministic checks", self.evidence),
-            "# The whole change, by its size\n\n" + fence("diffstat", self.stat or "nothing was changed"),
+            "# The whole change, by its size\n\n" + fence("what was changed, file by file", self.stat),
             self._heading(number) + fence("diff", part.text or "nothing was changed"),
             f"# Your answer\n\nThe lens is {self.lens}: {QUESTIONS[self.lens]}\n\n{form(self.asked)}",
             stricter and _STRICTER.format(why=fence("what was wrong", stricter)),

@@ -19,12 +19,20 @@ from typing import Final
 
 from school.contracts import READ_ONLY_ROLES, CheckContext, CheckResult, Severity
 from school.guarded import INSTRUCTIONS, is_guarded, is_test, named
-from school.review.checks.unseen import steering
+from school.review.checks.unseen import is_order, steering
 from school.review.checks.work import LINK, SUBMODULE, Findings, News, Touched, Work, role_of
 from school.review.fence import LOOKS_LIKE
 
 WINDOW_LINES: Final = 4
 LINE_CHARS_MAX: Final = 1000
+# What of a line can be part of an order that goes on in the next one.
+EDGE_CHARS: Final = 240
+_BEGINS: Final = re.compile(
+    r"\b(?:ignor|disregard|forget|overrid|attention|dear|hey|hello|hi|note|message|hint|instruction|reply|respond|answer|say"
+    r"|output|return|print|write|give|emit|do|don't|never|please|no|as|you|approve|accept|pass|mark|treat|consider|count"
+    r"|grade|score|rate)",
+    re.IGNORECASE,
+)
 _LEADER: Final = re.compile(r"^\s*(?:#+|//+|/\*+|\*+/?|<!--|--+|;+|>+|\"{3}|'{3}|\"|')?\s*")
 _TRAILER: Final = re.compile(r"\s*(?:\*/|-->|\\|\"|'|,)?\s*$")
 # An object in the form of ``answer``: the outcome, and findings close to it on either side.
@@ -82,15 +90,18 @@ def _orders(added: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Where neighbouring lines make an order that none of them is alone: the first line's number, and the text."""
     told = -1
     for index, (number, line) in enumerate(added):
-        if number <= told or len(line) > LINE_CHARS_MAX or not line.strip():
+        # An order begins with one of few words; whoever begins later is found when his line is the first.
+        if number <= told or not _BEGINS.search(line[-EDGE_CHARS:]):
             continue
-        text = _bare(line)
+        text = _bare(line)[-EDGE_CHARS:]
+        if not text or is_order(text):
+            continue
         for further, (at, more) in enumerate(added[index + 1 : index + WINDOW_LINES], 1):
-            if at != number + further or not more.strip() or len(more) > LINE_CHARS_MAX:
+            bare = _bare(more[:LINE_CHARS_MAX])[:EDGE_CHARS]
+            if at != number + further or not bare or is_order(bare):
                 break
-            alone = steering(text) == "strong" or steering(more) == "strong"
-            text = f"{text} {_bare(more)}"
-            if not alone and steering(text) == "strong":
+            text = f"{text} {bare}"
+            if is_order(text):
                 yield number, text
                 told = at
                 break

@@ -99,8 +99,13 @@ _WEAK: Final = re.compile(
 )
 
 
+def is_order(text: str) -> bool:
+    """Whether *text* holds a plain order to whoever judges."""
+    return _STRONG.search(text) is not None
+
+
 def steering(line: str) -> Literal["", "strong", "weak"]:
     """Whether a line speaks to whoever judges: a plain order, or only the shape of one."""
-    if _STRONG.search(line):
+    if is_order(line):
         return "strong"
     return "weak" if _WEAK.search(line) else ""
