@@ -186,14 +186,15 @@ class SessionEvidence:
 
     def changed(self) -> list[str]:
         """Every path that is not as it was when the session began."""
-        return self._compared(changed)
+        self._look()
+        return self._differing(changed)
 
     def edited(self) -> list[str]:
         """Those of them that a check could tell something about."""
-        return self._compared(edits)
-
-    def _compared(self, how: Callable[[TreeState, TreeState], list[str]]) -> list[str]:
         self._look()
+        return self._differing(edits)
+
+    def _differing(self, how: Callable[[TreeState, TreeState], list[str]]) -> list[str]:
         with self._guard:
             if self._start is None or not self._looks:
                 return []
@@ -201,7 +202,7 @@ class SessionEvidence:
 
     def document(self) -> dict[str, Any]:
         """How the session stands, for the bookbag; ``words`` is a sentence for people."""
-        standing, edited, touched = self.standing(), self.edited(), self.changed()
+        edited, touched, standing = self.edited(), self._differing(changed), self.standing()
         status = standing.status
         if status != "disabled" and not edited:
             status = "not_applicable"
