@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,7 @@ class Client:
     root: bool = False
     kind: str = "command"
     words: tuple[str, ...] = ()
+    by_hand: dict[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -92,6 +93,23 @@ OPENCODE = Client(
     lambda line: call("bash", command=line, description="a command"),
 )
 ALL = (CODEX, HERMES, MINI, OPENCODE)
+# Configured in their home as a user does it, and by no more than ``preset`` in school.toml.
+BY_HAND = (
+    replace(
+        CODEX,
+        by_hand={
+            ".codex/config.toml": 'model = "fake-model"\nmodel_provider = "fake"\n\n[model_providers.fake]\nname = "fake"\n'
+            'base_url = "{base_url}"\nenv_key = "STUDENT_KEY"\nwire_api = "responses"\n'
+        },
+    ),
+    replace(
+        HERMES,
+        by_hand={
+            ".hermes/config.yaml": "model: {default: fake-model, provider: custom, base_url: '{base_url}', "
+            "api_key: '${STUDENT_KEY}', context_length: 200000}\nlsp: {enabled: false}\n"
+        },
+    ),
+)
 # As an ACP server it gets its endpoint by its own configuration; {base_url} and {place} are this run's.
 OPENCODE_ACP = Client(
     OPENCODE.name,
@@ -173,14 +191,15 @@ def configure(
     }
     agent: dict[str, Any] = {"kind": client.kind, "argv": [str(client.path), *client.words], "set_env": own}
     if client.kind == "command":
-        agent |= {
-            "preset": client.name,
-            "model": "fake-model",
-            "base_url": base_url,
-            "api_key_env": "STUDENT_KEY",
-        }
-    else:
+        agent["preset"] = client.name
+    if client.kind == "acp" or client.by_hand:
         agent |= {"env": ["STUDENT_KEY"], "write": [f"{place}/opencode"]}
+    else:
+        agent |= {"model": "fake-model", "base_url": base_url, "api_key_env": "STUDENT_KEY"}
+    for name, text in client.by_hand.items():
+        path = home_of(place) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("{base_url}", base_url))
     lines = ["[verify]", 'commands = [["python3", "-m", "unittest", "discover", "-v"]]']
     lines += [f"on_stop = {_toml(on_stop)}", "[agents.student]"]
     lines += [f"{name} = {_toml(value)}" for name, value in agent.items()]
@@ -267,9 +286,13 @@ def _until(true: Callable[[], object], what: str, limit_s: float = 150) -> None:
         time.sleep(0.1)
 
 
+def home_of(place: Path) -> Path:
+    return place / "student-home"
+
+
 def _environment(client: Client, place: Path) -> dict[str, str]:
     client.skip_if_absent()
-    home = place / "student-home"
+    home = home_of(place)
     home.mkdir(parents=True)
     (home / ".gitconfig").write_text("[user]\n\tname = Test Person\n\temail = test@example.invalid\n")
     return environment(home, STUDENT_KEY=KEY, TMPDIR=str(place))

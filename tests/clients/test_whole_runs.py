@@ -9,6 +9,7 @@ import pytest
 
 from tests.clients.driving import (
     ALL,
+    BY_HAND,
     CODEX,
     EDIT,
     HERMES,
@@ -21,6 +22,7 @@ from tests.clients.driving import (
     drive_until_it_waits,
     good,
 )
+from tests.e2e.projects import conduct, environment
 from tests.endpoint import limited, say, status
 from tests.support import git
 
@@ -53,6 +55,21 @@ def test_what_it_really_ran_is_known(client: Client, tmp_path: Path) -> None:
     run = drive(client, [client.shell(EDIT), client.shell("exit 3"), *good(client)[1:]], tmp_path)
     used = run.turns()[0]["tools"]
     assert [use["args"]["command"] for use in used][:3] == [EDIT, "exit 3", TEST]
+
+
+@pytest.mark.parametrize("hand", BY_HAND, ids=lambda client: client.name)
+def test_configured_by_hand_it_needs_no_more_than_its_preset(hand: Client, tmp_path: Path) -> None:
+    hand.skip_if_absent()
+    script = [hand.shell(EDIT), say("It adds."), hand.shell(TEST), say("The tests pass.")]
+    run = drive(hand, script, tmp_path, on_stop=True)
+    assert run.task["outcome"] == "accepted", run.stderr
+    turns = run.turns()
+    assert turns[0]["answer"] == "It adds."
+    assert turns[-1]["answer"] == "The tests pass."
+    assert turns[0]["session"] == turns[1]["session"] != ""
+    # What the school keeps in the same HERMES_HOME is as it was: the check of all invariants says so.
+    code, _, stderr = conduct("check", "--repo", str(run.repo), env=environment(run.home))
+    assert code == 0, stderr
 
 
 @pytest.mark.parametrize("asked", [CODEX, HERMES, OPENCODE], ids=lambda client: client.name)
