@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from school import masking
 from school.errors import ConfigError
 from school.settings import Settings
 from school.system import clock, faults, files
@@ -80,7 +81,8 @@ class Request:
             leaves=flags["leaves"],
             sync=flags["sync"],
             handoff_timeout_s=flags["handoff_timeout"],
-            **{name: flags[name] or "" for name in _TEXTS},
+            # As the record of the run will hold them, so that a resumed run finds its own tasks again.
+            **{name: masking.text(flags[name] or "") for name in _TEXTS},
         )
 
     @classmethod

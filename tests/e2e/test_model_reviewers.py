@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -185,3 +187,42 @@ def test_a_reviewer_that_cannot_be_understood_blocks_and_never_passes(
     assert len(security) == calls or calls == 0
     scores = Path(env["HERMES_HOME"]) / "school" / "score-journal.jsonl"
     assert not scores.exists() or row["bead"] not in scores.read_text()
+
+
+COMMAND = """
+import json, os, pathlib, sys
+prompt = sys.stdin.read()
+assert "JUDGE" not in os.environ and "+EXTRA = 1" in prompt
+assert "EXTRA = 1" in pathlib.Path("calc/core.py").read_text()
+if "one lens only: SECURITY" in prompt and MEDDLES:
+    os.chmod("calc/core.py", 0o755)
+print(json.dumps({"outcome": "PASS", "findings": []}))
+"""
+
+
+@pytest.mark.parametrize("meddles", [False, True])
+def test_a_command_judges_in_the_teachers_tree_and_may_not_change_it(
+    project: Path, tmp_path: Path, *, meddles: bool
+) -> None:
+    script = tmp_path / "judge.py"
+    script.write_text(COMMAND.replace("MEDDLES", str(meddles)))
+    agent = f'[agents.cli]\nargv = ["{sys.executable}", "{script}"]\n'
+    reviewers = '[reviewers.cto]\nagent = "cli"\n[reviewers.coo]\nagent = "cli"\n'
+    sandbox = '[sandbox]\nmode = "off"\n' if meddles else ""
+    (project / "school.toml").write_text(CALC_FILES["school.toml"] + agent + reviewers + sandbox)
+    git(project, "commit", "-q", "-am", "configure")
+    command = f"python3 -c {shlex.quote(EDIT)}"
+    check = shlex.join(CHECK["check"])
+    env = environment(tmp_path / "h", JUDGE=KEY)
+    code, document, errors = conduct(
+        "--repo", str(project), "--task", "Add EXTRA", "--run", command, "--check", check, env=env
+    )
+    (row,) = document["tasks"]
+    if meddles:
+        assert (code, row["outcome"], row["cto_verdict"], row["coo_verdict"]) == (1, "blocked", "", "PASS"), (
+            errors
+        )
+        assert "the review is void: cli changed calc/core.py" in row["reason"]
+    else:
+        assert (code, row["outcome"]) == (0, "accepted"), (row, errors)
+        assert bag_of(row["bead"], env)["cto_review"]["lenses"][1]["by"] == "checks, cli"

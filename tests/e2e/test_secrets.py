@@ -64,6 +64,7 @@ def test_a_key_that_an_agent_prints_appears_nowhere(
 
     said = done.stdout + done.stderr
     assert "rejected 1" in said if setup_exit == "0" else "failed 1" in said or "blocked 1" in said, said
+    assert KEY[:9].lower() not in said  # nor in the id that is made of the task's text
     for secret in (KEY, OTHER):
         assert secret not in said
         found = subprocess.run(
