@@ -89,7 +89,7 @@ def test_what_a_preset_lacks_is_told_with_the_way_to_get_it(
     assert registry.missing(spec) == (
         "the agent mine needs codex, which is not on PATH (npm install -g @openai/codex)"
     )
-    (tmp_path / "codex").write_text("#!/bin/sh\necho codex-cli 9.8.7\n")
+    (tmp_path / "codex").write_text("#!/bin/sh\necho 'Codex v9.8.7 (2026.7.20)'\n")
     (tmp_path / "codex").chmod(0o755)
     assert registry.missing(spec) == "the agent mine needs the variable MY_KEY, which is not set"
     monkeypatch.setenv("MY_KEY", "k")

@@ -16,7 +16,7 @@ from typing import Final
 from school.agents.presets.base import Preset
 
 ASK_S: Final = 30.0
-_VERSION: Final = re.compile(r"\b\d+\.\d+\.\d+[\w.+-]*")
+_VERSION: Final = re.compile(r"(?<![\d.])(\d+\.\d+\.\d+[\w.+-]*)")
 
 
 def version_of(preset: Preset, argv: Sequence[str], search_path: str) -> str:
@@ -37,4 +37,4 @@ def version_of(preset: Preset, argv: Sequence[str], search_path: str) -> str:
         except (OSError, subprocess.SubprocessError):
             return ""
     found = _VERSION.search(done.stdout.decode("utf-8", "replace"))
-    return found[0].rstrip(".") if found else ""
+    return found[1].rstrip(".") if found else ""
