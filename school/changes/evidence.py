@@ -88,6 +88,16 @@ def evidence_of_commits(
     git: Git, base: str, head: str, *, max_chars: int = EVIDENCE_CHARS_MAX, timeout_s: float = 300.0
 ) -> Evidence:
     """The change from commit *base* to commit *head*."""
+    block, digest = _block_of_commits(git, base, head, max_chars, timeout_s)
+    return _assembled(block, "", [digest])
+
+
+def listing_of_commits(git: Git, base: str, head: str, *, timeout_s: float = 300.0) -> str:
+    """The header of that block, for whoever shows the whole patch besides: nothing is marked as not shown."""
+    return _block_of_commits(git, base, head, 0, timeout_s)[0].header(marked=False)
+
+
+def _block_of_commits(git: Git, base: str, head: str, max_chars: int, timeout_s: float) -> tuple[_Block, str]:
     for name in (base, head):
         if not is_commit_id(name):
             raise GitError(f"{name!r}: no commit")
@@ -95,7 +105,7 @@ def evidence_of_commits(
     patch = read_patch(git.pieces(*asked, timeout_s=timeout_s), max_chars)
     groups = [_group("committed", patch), _Group("uncommitted"), _Group("new files")]
     since = f"stat (commits since base ({base[:12]}..{head[:12]}))"
-    return _assembled(since, groups, max_chars, "", [patch.digest])
+    return _Block(since, groups, max_chars, []), patch.digest
 
 
 def evidence_of_folder(
@@ -117,7 +127,9 @@ def evidence_of_folder(
             groups[0].nothing = f"(not known: {fell_back}; only the working folder is shown)"
         known = [committed.digest, uncommitted.digest, outlook.head, *map(repr, fresh)]
         since = f"stat (commits since turn start ({base[:12] or 'unknown'}..HEAD))"
-        return _assembled(since, groups, max_chars, fell_back, known, outlook.state)
+        notes = [f"the commits are not shown: {fell_back}"] if fell_back else []
+        block = _Block(since, groups, max_chars, [*notes, outlook.state] if outlook.state else notes)
+        return _assembled(block, fell_back, known)
 
 
 def _commits(outlook: Outlook, base: str, max_chars: int) -> Patch:
@@ -236,7 +248,7 @@ class _Block:
     def text(self) -> str:
         return self.header() + "".join(map(_part, self.groups))
 
-    def header(self) -> str:
+    def header(self, *, marked: bool = True) -> str:
         stat = [f" {quoted(item.path)} | {item.about}" for item in self.groups[0].items]
         first = self.groups[0]
         total = f" {_files(len(first.items))}, +{first.added} -{first.deleted}" if stat else " (no commits)"
@@ -246,9 +258,9 @@ class _Block:
                 *stat,
                 total,
                 _headline(f"files changed ({len(self.by_path)})"),
-                *(_line(path, parts) for path, parts in sorted(self.by_path.items())),
+                *(_line(path, parts, marked=marked) for path, parts in sorted(self.by_path.items())),
                 _headline("coverage"),
-                *self.coverage_lines(),
+                *self.coverage_lines()[: None if marked else 1],
                 "",
             ]
         )
@@ -280,16 +292,7 @@ class _Block:
         )
 
 
-def _assembled(
-    since: str,
-    groups: Sequence[_Group],
-    max_chars: int,
-    fell_back: str,
-    known: Sequence[str],
-    state: str = "",
-) -> Evidence:
-    notes = [f"the commits are not shown: {fell_back}"] if fell_back else []
-    block = _Block(since, groups, max_chars, [*notes, state] if state else notes)
+def _assembled(block: _Block, fell_back: str, known: Sequence[str]) -> Evidence:
     text = block.fitted()
     digest = hashlib.sha256("\n".join(known).encode("utf-8", "surrogateescape")).hexdigest()
     return Evidence(text, block.coverage(), fell_back, digest)
@@ -318,9 +321,10 @@ def _headline(text: str) -> str:
     return f"--- {text} ---"
 
 
-def _line(path: str, parts: Sequence[tuple[_Group, _Item]]) -> str:
+def _line(path: str, parts: Sequence[tuple[_Group, _Item]], *, marked: bool) -> str:
     said = "; ".join(
-        f"{group.title.split()[0]} {item.status} {item.about}{item.mark}" for group, item in parts
+        f"{group.title.split()[0]} {item.status} {item.about}{item.mark if marked else ''}"
+        for group, item in parts
     )
     return f" {quoted(path)}: {said}"
 

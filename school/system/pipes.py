@@ -147,22 +147,21 @@ def pieces(process: subprocess.Popen[bytes], errors: bytearray, *, timeout_s: fl
     pumping = _Pump(process, None, CHUNK_BYTES)
     out, err = pumping.buffers[_pipe(process.stdout)], pumping.buffers[_pipe(process.stderr)]
     deadline = time.monotonic() + timeout_s
-    closing: float | None = None
+    last = time.monotonic()
     try:
         while pumping.selector.get_map():
-            now = time.monotonic()
-            if closing is None and process.poll() is not None:
-                closing = now + LINGER_S
-            if now >= deadline:
+            ended = process.poll() is not None
+            left = deadline - time.monotonic()
+            if left <= 0:
                 raise TimeoutError
-            if closing is not None and now >= closing:
-                break
-            pumping.turn(min(deadline - now, LINGER_S))
+            pumping.turn(min(left, LINGER_S))
             if out:
-                closing = None if closing is None else now + LINGER_S
                 piece = bytes(out)
                 out.clear()
                 yield piece
+                last = time.monotonic()
+            elif ended and time.monotonic() - last >= LINGER_S:
+                break  # looked at after reading, so that however slow the reader is nothing is left in the pipe
         process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         raise TimeoutError from None

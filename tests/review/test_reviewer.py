@@ -251,7 +251,7 @@ def test_a_call_holds_all_there_is_to_judge_by(judged: Judged) -> None:
     assert system.startswith("You are the judge.")
     for said in (
         "Turn the sum around.", "a1: it is turned", "calc/**", "summary: turned it", "blocker: no coffee",
-        "+    return right + left", "-    return left + right", "calc/core.py | 2 +-", "add() was wrong once",
+        "+    return right + left", "-    return left + right", "calc/core.py: committed M +1 -1", "add() was wrong once",
         "LOW odd: a path is odd", "Does this change do what the task says",
     ):  # fmt: skip
         assert said in prompt, said

@@ -8,6 +8,7 @@ import pytest
 
 from school.errors import GitError, MachineError
 from school.system import git as system_git
+from school.system import pipes
 from school.system.git import Git, GitCommandError
 from tests.support import git
 from tests.system.support import gone, python_result, until
@@ -249,3 +250,24 @@ def test_git_that_is_missing_or_old_is_named(repo, tmp_path, monkeypatch):
     ]
     assert system_git.version() >= system_git.MINIMUM
     assert issubclass(MachineError, OSError)
+
+
+def test_pieces_reach_a_reader_that_is_slower_than_git(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipes, "LINGER_S", 0.02)
+    (repo / "big.txt").write_bytes(b"0123456789abcde\n" * 100_000)
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "big")
+    read = bytearray()
+    pieces = Git(repo / ".git").pieces("cat-file", "blob", "HEAD:big.txt")
+    for at, piece in enumerate(pieces):
+        read += piece
+        if at == 1:
+            time.sleep(0.2)  # git has long ended, and its pipe is full
+    assert bytes(read) == b"0123456789abcde\n" * 100_000
+
+
+def test_pieces_tell_of_failure_and_of_time(repo: Path) -> None:
+    with pytest.raises(GitError, match="exit 128"):
+        list(Git(repo / ".git").pieces("cat-file", "blob", "HEAD:absent"))
+    with pytest.raises(GitError, match=r"no end after 0\.2 s"):
+        list(Git(cwd=repo).pieces("-c", "alias.wait=!sleep 5", "wait", timeout_s=0.2))
