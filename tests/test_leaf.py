@@ -218,6 +218,12 @@ def test_a_program_that_is_not_there(repo: Path, school: Settings) -> None:
     assert "no-such-program-anywhere" in bag["summary"]
 
 
+@pytest.mark.parametrize(("code", "reason"), [(3, "exit"), (137, "killed"), (255, "exit")])
+def test_an_exit_status_is_what_it_says(repo: Path, school: Settings, code: int, reason: str) -> None:
+    bag = run(new_bead(repo, script(f"import sys; sys.exit({code})")), school, status=1)
+    assert failed(bag, reason)
+
+
 def test_a_chore_end_to_end(repo: Path, school: Settings) -> None:
     bag = run(new_bead(repo, registry.for_chore("unused-imports", ["calc/**"])), school)
     assert (bag["claim"], bag["files_changed"]) == ("done", ["calc/core.py"])

@@ -28,7 +28,8 @@ from school.system.processes import Finished, RunLimits
 # Below this a failed agent most likely failed for want of space, which is not the student's fault.
 FREE_BYTES_MIN: Final = 1024 * 1024
 STDERR_BYTES_MAX: Final = OUTPUT_BYTES_MAX // 4
-_SIGNAL_BASE: Final = 128
+# What a shell says of one that a signal ended; many a program ends with 255 by itself.
+_BY_SIGNAL: Final = range(129, 193)
 _BETWEEN: Final = "--- stderr ---\n"
 _MARK_BYTES: Final = 64
 _REASONS: Final = {
@@ -187,7 +188,7 @@ class Job:
             return "", ""
         if starved := self._starved():
             return "disk_full", f"{name} failed and {starved} is full"
-        if finished.exit_code is None or finished.exit_code > _SIGNAL_BASE:
+        if finished.exit_code is None or finished.exit_code in _BY_SIGNAL:
             return "killed", f"{name} was killed (exit status {finished.exit_code})"
         return "exit", f"{name} ended with exit status {finished.exit_code}"
 
