@@ -1,0 +1,210 @@
+"""The scenarios through the built-in loop: real commands, a real connection, and what the model was shown.
+
+A table's shell calls become commands that exit as the table says; what each request of the model held tells when it was
+told what. Beside it: advisers that misbehave, and the loop that ends as it would have without them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from school.contracts import AgentOutcome, AgentSpec
+from school.governor import Governor
+from school.hooks import NAMES, Hooks
+from school.settings import Settings
+from tests.agents.driving import Drive
+from tests.endpoint import FakeEndpoint, Turn, call, status
+from tests.governor.scenarios import SCENARIOS, Scenario
+
+FINISH = call("finish", status="done", summary="Wrote it.")
+
+
+class Governed(Drive):
+    """A drive whose hooks are these, and no others."""
+
+    used: Hooks
+
+    def hooks(self) -> Hooks:
+        return self.used
+
+
+@pytest.fixture
+def drive(repo: Path, school: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Governed:
+    monkeypatch.setenv("LOOP_KEY", "sk-loop-0123456789")
+    monkeypatch.setattr("school.agents.model.run.FIRST_WAIT_S", 0.01)
+    return Governed(repo, school, tmp_path)
+
+
+def played(
+    drive: Governed, hooks: Hooks, script: list[Turn]
+) -> tuple[AgentOutcome, list[list[dict[str, Any]]]]:
+    """How it ended, and the messages of each request."""
+    drive.used = hooks
+    with FakeEndpoint(script) as fake:
+        spec = AgentSpec(
+            name="loop", kind="model", model="openai:gpt-4o", base_url=fake.base_url, api_key_env="LOOP_KEY", prompt="none"
+        )  # fmt: skip
+        outcome = drive.run(spec)
+    hooks.close()
+    return outcome, [told_apart(request["messages"]) for request in fake.requests]
+
+
+def told_apart(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """*messages* without what differs from run to run: the marks around a task, and the numbers of calls."""
+    said: list[dict[str, Any]] = json.loads(re.sub(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])", "MARK", json.dumps(messages)))
+    for message in said:
+        message.pop("tool_call_id", None)
+        for one in message.get("tool_calls") or ():
+            one.pop("id", None)
+    return said
+
+
+def script_of(scenario: Scenario) -> list[Turn] | None:
+    """The scenario's shell calls as commands that exit alike; None where it is about something else than these."""
+    names = [name for name, _ in scenario.events]
+    tools = [event for name, event in scenario.events if name == "post_tool_call"]
+    plain = all(event["tool_name"] == "terminal" and event["session_id"] == "s1" for event in tools)
+    if (
+        not plain
+        or names.count("pre_llm_call") > 1
+        or set(names) - {"pre_llm_call", "post_tool_call", "transform_tool_result"}
+    ):
+        return None
+    if any(event["args"]["command"].startswith(("grep", "diff", "test", "cd", "sleep")) for event in tools):
+        return None
+    lines = [
+        f"(exit {json.loads(event['result'])['exit_code']}) # {event['args']['command']}" for event in tools
+    ]
+    return [*[call("shell", command=line) for line in lines], FINISH]
+
+
+PLAYABLE = [scenario for scenario in SCENARIOS if script_of(scenario) is not None]
+
+
+def test_enough_of_the_table_can_be_played() -> None:
+    assert len(PLAYABLE) >= 5
+
+
+@pytest.mark.parametrize("scenario", PLAYABLE, ids=lambda scenario: scenario.name)
+def test_scenario(scenario: Scenario, drive: Governed, school: Settings) -> None:
+    script = script_of(scenario)
+    assert script is not None
+    governor, hooks = Governor(school, delegation=False), Hooks()
+    governor.listen(hooks)
+    outcome, requests = played(drive, hooks, script)
+    assert outcome.reason == ""
+    told = [
+        at for at, messages in enumerate(requests) if "<escalation-packet>" in str(messages[-1]["content"])
+    ]
+    # The packet given with the n-th result is in the request after the n-th answer.
+    passed = [at for at, (name, _) in enumerate(scenario.events) if name == "transform_tool_result"]
+    assert told == [passed.index(at) + 1 for at in scenario.packets]
+    assert [packet["why"] for packet in governor.packets()] == list(scenario.packets.values())
+    standing = governor.standing()
+    assert standing is not None
+    assert standing["stuck"] is scenario.stuck
+    assert hooks.faults == []
+
+
+def test_what_grep_and_diff_answer_is_no_failure(drive: Governed, school: Settings) -> None:
+    (drive.repo / "other").write_text("x\n")
+    lines = [
+        "grep zzz calc/core.py",
+        "diff calc/core.py other >out",
+        "test -e nothing",
+        "cd calc && grep zzz core.py",
+    ]
+    governor, hooks = Governor(school), Hooks()
+    governor.listen(hooks)
+    _, requests = played(drive, hooks, [*[call("shell", command=line) for line in lines], FINISH])
+    shown = [
+        json.loads(message["content"])["exit_code"] for message in requests[-1] if message["role"] == "tool"
+    ]
+    assert shown == [1, 1, 1, 1]
+    assert governor.packets() == []
+
+
+def test_three_tries_of_one_request_count_once(drive: Governed, school: Settings) -> None:
+    governor, hooks = Governor(school), Hooks()
+    governor.listen(hooks)
+    outcome, _ = played(drive, hooks, [status(500), status(500), status(500), FINISH])
+    assert outcome.reason == ""
+    standing = governor.standing()
+    assert standing is not None
+    assert (standing["api_errors"], standing["escalations"]) == (1, 0)
+
+
+def test_the_line_of_a_session_has_what_it_cost(drive: Governed, school: Settings) -> None:
+    governor, hooks = Governor(school), Hooks()
+    governor.listen(hooks)
+    played(drive, hooks, [call("shell", command="true"), call("shell", command="exit 3"), FINISH])
+    [line] = [json.loads(text) for text in school.governor_reports.read_text().splitlines()]
+    assert (line["session_id"], line["turns"], line["api_calls"]) == ("bead-1", 1, 3)
+    assert (line["tool_calls"], line["tool_errors"]) == (2, 1)
+    assert line["tokens"]["total"] > 0
+
+
+SCRIPT: list[Turn] = [
+    call("write", path="notes.txt", content="hello\n"),
+    call("shell", command="cat notes.txt; exit 3"),
+    FINISH,
+]
+
+
+def _raises(**_event: Any) -> None:
+    raise ValueError("no sense")
+
+
+def _exits(**_event: Any) -> None:
+    raise SystemExit(7)
+
+
+def _hangs(**_event: Any) -> None:
+    time.sleep(60)  # abandoned long before; its thread is a daemon's
+
+
+def _talks_nonsense(**_event: Any) -> object:
+    return {"context": [1], "action": "continue", "message": 3}
+
+
+def _meddles(**event: Any) -> None:
+    for value in event.values():
+        if isinstance(value, dict | list):
+            value.clear()
+
+
+def test_an_adviser_that_misbehaves_changes_nothing(drive: Governed, tmp_path: Path) -> None:
+    alone, before = played(drive, Hooks(), SCRIPT)
+    for bad in (_raises, _exits, _hangs, _talks_nonsense, _meddles):
+        (drive.repo / "notes.txt").unlink()
+        log = tmp_path / f"{bad.__name__}.jsonl"
+        hooks = Hooks(log=log)
+        for name in NAMES:
+            hooks.add("bad", name, bad, timeout_s=0.05)
+        outcome, after = played(drive, hooks, SCRIPT)
+        assert after == before, bad
+        assert (outcome.reason, outcome.claim, outcome.usage["requests"]) == (alone.reason, alone.claim, 3)
+        assert (drive.repo / "notes.txt").read_text() == "hello\n"
+        assert bool(hooks.faults) == log.exists() == (bad is not _meddles)
+
+
+def test_a_governor_without_its_files_changes_nothing(
+    drive: Governed, school: Settings, tmp_path: Path
+) -> None:
+    alone, before = played(drive, Hooks(), SCRIPT)
+    school.governor_reports.mkdir(parents=True)
+    (school.governor_reports / "in-the-way").touch()
+    school.governor_dir.parent.mkdir(parents=True, exist_ok=True)
+    school.governor_dir.write_text("no folder")
+    log = tmp_path / "advisers.jsonl"
+    hooks = Hooks(log=log)
+    Governor(school).listen(hooks)
+    outcome, after = played(drive, hooks, SCRIPT)
+    assert (after, outcome.claim) == (before, alone.claim)
+    assert {json.loads(line)["adviser"] for line in log.read_text().splitlines()} == {"governor"}
