@@ -97,7 +97,12 @@ class Study:
     # --- the end ------------------------------------------------------------------------------------------
 
     def ended(self, outcome: AgentOutcome) -> None:
-        """Take down how the session stands, now that nothing of the agent runs any more."""
+        """Take down how the session stands, now that nothing of the agent runs any more.
+
+        A leaf that must end has no time for that: its work is saved first, and nobody judges it.
+        """
+        if self._stop():
+            return
         if self.spec.kind == "run" and not self.spec.chore and not outcome.reason:
             self.evidence.ran(line_of(self.spec.argv), exit_code=outcome.exit_code, output=outcome.output)
         self.gate.settle(TurnEnd(0, outcome.output, outcome.claim))

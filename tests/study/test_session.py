@@ -202,6 +202,14 @@ def test_a_recipe_is_named_where_no_command_is(opened: Opening, repo: Path) -> N
     assert "conductor.py verify --json" in asked
 
 
+def test_a_leaf_that_must_end_looks_at_nothing_any_more(opened: Opening, repo: Path) -> None:
+    study = opened()
+    study._stop = lambda: True
+    (repo / "calc" / "core.py").write_text("x = 1\n")
+    assert ended(study, reason="interrupted") == Ending("failed", "interrupted")
+    assert (study.fields(), study.told()) == ({"evidence": {}}, "")
+
+
 def test_guidance_is_bounded() -> None:
     guidance = Guidance()
     for number in range(ENTRIES_MAX + 5):
