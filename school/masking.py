@@ -7,7 +7,7 @@ that comes in chunks. ``install(names)`` makes one for the process; ``learn(spec
 names: its key, and what it passes on that is made like one.
 
 A secret is known as it stands in the environment, as JSON and as a URL would spell it; of one with several lines, each
-long line. Short values (``LENGTH_MIN``), paths and plain numbers of count are none: masking them would spoil
+long line. Short values (``LENGTH_MIN``), plain words, paths and numbers of count are none: masking them would spoil
 records and hide nothing.
 
 Not promised: a secret that is encoded otherwise, printed in pieces with something between, or read from a file. What
@@ -33,13 +33,16 @@ __all__ = ["Mask", "guard_tracebacks", "install", "learn", "looks_secret", "text
 LENGTH_MIN: Final = 8
 LENGTH_MAX: Final = 4096
 LINE_MIN: Final = 16
+WORD_MAX: Final = 16
 # This much of a secret, when an output ends in the middle of it, is masked as well.
 BEGINNING_MIN: Final = 6
 _NAME: Final = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL)S?(?:_|\d|$)")
 _NO_NAME: Final = re.compile(r"(?:^|_)(?:FILE|PATH|DIR|FOLDER|SOCK|HOME|MAX|MIN|LIMIT|COUNT|NUM)(?:_|$)")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _TOKEN: Final = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/=_.:-]{20,}|[0-9a-fA-F]{32,}")
+# What an agent's configuration has, and nothing that an agent says: there ``set_env`` stays as it is.
 _KEPT: Final = "set_env"
+_CONFIGURATION: Final = frozenset({"name", "kind", "argv", "api_key_env", _KEPT})
 
 
 def looks_secret(name: str, value: str) -> bool:
@@ -48,7 +51,14 @@ def looks_secret(name: str, value: str) -> bool:
     if not _NAME.search(upper) or _NO_NAME.search(upper) or _is_path(value):
         return False
     # MAX_TOKENS and its like count something.
-    return len(value) >= LENGTH_MIN and not (value.isdigit() and "TOKENS" in upper)
+    if len(value) < LENGTH_MIN or _is_word(value):
+        return False
+    return not (value.isdigit() and "TOKENS" in upper)
+
+
+def _is_word(value: str) -> bool:
+    """A plain word (``postgres``) is in paths and names of all kinds; to mask it everywhere would spoil the records."""
+    return value.isalpha() and len(value) < WORD_MAX and (value.islower() or value.isupper())
 
 
 def _is_path(value: str) -> bool:
@@ -68,9 +78,10 @@ def _password(value: str) -> str:
     if not _SCHEME.fullmatch(value):
         return ""
     try:
-        return urlsplit(value).password or ""
+        found = urlsplit(value).password or ""
     except ValueError:
         return ""
+    return "" if _is_word(found) else found
 
 
 class Mask:
@@ -143,8 +154,9 @@ class Mask:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
+            kept = _KEPT if value.keys() >= _CONFIGURATION else None
             return {
-                self.text(key) if isinstance(key, str) else key: item if key == _KEPT else self.value(item)
+                self.text(key) if isinstance(key, str) else key: item if key == kept else self.value(item)
                 for key, item in value.items()
             }
         if isinstance(value, list | tuple):

@@ -35,6 +35,10 @@ def masked() -> Iterator[Mask]:
         ("SECRET_KEY_BASE", "0123456789abcdef", True),
         ("PGPASSWORD", "correct horse", True),
         ("db_password", "correct horse", True),
+        ("POSTGRES_PASSWORD", "postgres", False),
+        ("POSTGRES_PASSWORD", "postgres1", True),
+        ("X_SECRET", "abcdefghijklmnop", True),
+        ("X_SECRET", "AbcDefGh", True),
         ("OPENAI_API_KEY", "short", False),
         ("SSH_KEY_FILE", "correct-horse-battery", False),
         ("SIGNING_KEY", "/etc/passwd", False),
@@ -61,9 +65,9 @@ def test_each_spelling_is_masked() -> None:
 def test_the_longer_of_two_secrets_wins_and_lines_of_a_key_count() -> None:
     mask = Mask.from_environment(
         (),
-        {"A_KEY": "abcdefgh", "B_KEY": "abcdefghijkl", "PEM_SECRET": "--begin--\nMIIEowIBAAKCAQEA\n--end--"},
+        {"A_KEY": "abcdefg1", "B_KEY": "abcdefg1ijkl", "PEM_SECRET": "--begin--\nMIIEowIBAAKCAQEA\n--end--"},
     )
-    assert mask.text("abcdefghijkl abcdefgh") == "[masked B_KEY] [masked A_KEY]"
+    assert mask.text("abcdefg1ijkl abcdefg1") == "[masked B_KEY] [masked A_KEY]"
     assert mask.text("x MIIEowIBAAKCAQEA y") == "x [masked PEM_SECRET] y"
     assert mask.text("--end--") == "--end--"
 
@@ -92,10 +96,9 @@ def test_an_agent_teaches_its_key_and_what_is_made_like_one(
     assert masked.text(said) == (
         "[masked MINE] [masked OTHER] claude-sonnet-4-20250514 [masked THEIR_TOKEN] production"
     )
-    assert masked.value({"set_env": {"THEIR_TOKEN": "literal-value"}, "output": "literal-value"}) == {
-        "set_env": {"THEIR_TOKEN": "literal-value"},
-        "output": "[masked THEIR_TOKEN]",
-    }
+    record = masked.value({"agent": spec.model_dump(), "output": {"set_env": "literal-value"}})
+    assert record["agent"]["set_env"] == spec.set_env
+    assert record["output"] == {"set_env": "[masked THEIR_TOKEN]"}
 
 
 def test_learning_without_a_mask_changes_nothing() -> None:
