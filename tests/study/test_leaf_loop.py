@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from school.settings import Settings
 from school.verification.evidence import Ledger
 from tests.endpoint import FakeEndpoint, call, say
 from tests.leaves import new_bead, run
+from tests.support import ROOT
 
 TEST = "python3 -m unittest discover -v"
 EDIT = call("write", path="calc/extra.py", content="x = 1\n")
@@ -134,3 +136,15 @@ def test_a_coach_holds_a_finished_student_once_after_it_has_verified(repo: Path,
     asked = [request for request in fake.requests if request["model"] == "coach-1"]
     assert len(asked) == 1 or all("calc/extra.py" in json.dumps(request) for request in asked)
     assert "sk-coach" not in json.dumps(bag)
+
+
+def test_an_acp_agents_terminals_are_evidence_too(repo: Path, school: Settings) -> None:
+    first = [["edit", "calc/extra.py", None, "x = 1\n"], ["claim"], ["say", "Added it."]]
+    second = [["terminal", *TEST.split()], ["say", "They pass."]]
+    argv = [sys.executable, "-I", "-B", str(ROOT / "tests/agents/acp_agent.py"), json.dumps([first, second])]
+    agent = AgentSpec(name="zed", kind="acp", argv=argv, prompt="none")
+    bag = run(new_bead(repo, agent, advice={"on_stop": True}, terms={"verify": [TEST.split()]}), school)
+    assert holds(bag) == [("verify_on_stop", 1, True)]
+    evidence = bag["evidence"]
+    assert (evidence["status"], evidence["scope"], evidence["command"]) == ("passed", "full", TEST)
+    assert evidence["tree"] == bag["tree"]
