@@ -46,7 +46,7 @@ _HEARD: Final = (
 # A result that passes is on its way to the model: nothing waits for a disk there.
 _KEPT: Final = tuple(name for name in _HEARD if name != "transform_tool_result")
 # Not every end is told (a Hermes whose requests fail for good just exits), so a line is there from the first turn on.
-_REPORTED: Final = ("pre_llm_call", "api_request_error", "subagent_stop", "on_session_end")
+_REPORTED: Final = ("api_request_error", "subagent_stop", "on_session_end")
 
 
 @dataclass(slots=True)
@@ -65,6 +65,7 @@ class _Session:
     facts: dict[str, Any] = field(default_factory=dict)
     shown: float = float("-inf")
     changed: bool = False
+    durable: bool = False
 
 
 class Governor:
@@ -143,29 +144,30 @@ class Governor:
 
     def keep(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Bring to the disk what is due after hook *name* was heard."""
-        reports = name in _REPORTED
         session_id = _session_id(name, arguments)
         with self._lock:
             session = self._sessions.get(session_id)
+            first = session is not None and not session.reported
+            reports = name in _REPORTED or (first and name == "pre_llm_call")
             document = self._due(session, at_once=reports) if session else None
             gone, self._gone = self._gone, []
         for one in gone:
             self._report(one)
         if reports:
-            self.flush(session_id)
+            self.flush(session_id, durable=False)
         if document:
             standing.write(self._settings, session_id, document)
 
-    def flush(self, session_id: str = "") -> None:
+    def flush(self, session_id: str = "", *, durable: bool = True) -> None:
         """Bring the line of *session_id*, or of every session, up to date; again and again does no harm."""
         with self._lock:
             wanted = [self._root(session_id)] if session_id else [*self._sessions.values()]
         for session in wanted:
             if session is not None:
-                self._report(session)
+                self._report(session, durable=durable)
 
     def close(self) -> None:
-        """Write what is not yet written."""
+        """Write what is not yet written, and wait for the disk."""
         self.flush()
 
     # --- hearing ------------------------------------------------------------------------------------------
@@ -293,17 +295,19 @@ class Governor:
         session.shown = now
         return self._document(session)
 
-    def _report(self, session: _Session) -> None:
+    def _report(self, session: _Session, *, durable: bool = True) -> None:
         if session.parent:
             return
         with self._writing:
             with self._lock:
                 total = self._total(session)
-                if total == session.reported:
+                if total == session.reported and (session.durable or not durable):
                     return
                 facts = self._facts(session)
-            report.put(self._settings, session.session_id, less(total, session.reported), facts)
-            session.reported = total
+            report.put(
+                self._settings, session.session_id, less(total, session.reported), facts, durable=durable
+            )
+            session.reported, session.durable = total, durable
 
     def _total(self, session: _Session) -> Numbers:
         state = session.state

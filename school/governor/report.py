@@ -3,14 +3,14 @@
 ``put(settings, session_id, numbers, facts)`` adds *numbers* to what the session's line has, or makes it its line; *facts*
 replace what the line says. A session's end is told again and again (Hermes tells it after every turn, and a session may go
 on in another process), so a line is taken out and written anew, the whole file at once, under a kernel lock: a reader
-sees one line a session at any moment. Of more than ``LINES_MAX`` lines the older half moves to ``<name>.1``.
+sees one line a session at any moment. A kill loses nothing; what was written without waiting for the disk, a power cut may. Of more than ``LINES_MAX`` lines the older half moves to ``<name>.1``.
 
 Errors: MachineError, LockTimeout; then the file is as it was. Lines that are no JSON object are kept as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,14 +25,16 @@ BYTES_MAX: Final = 8 * 1024 * 1024
 _LOCK_TIMEOUT_S: Final = 5.0
 
 
-def put(settings: Settings, session_id: str, numbers: Numbers, facts: Mapping[str, Any]) -> None:
-    """Bring the line of *session_id* up to date."""
+def put(
+    settings: Settings, session_id: str, numbers: Numbers, facts: Mapping[str, Any], *, durable: bool = True
+) -> None:
+    """Bring the line of *session_id* up to date; not *durable* spares a turn the wait for the disk."""
     path = settings.governor_reports
     lock = KernelLock(settings.governor_dir / "reports.lock", show_owner=False)
     if not lock.acquire(_LOCK_TIMEOUT_S):
         raise LockTimeout(f"{lock.path}: not had within {_LOCK_TIMEOUT_S:g} s")
     try:
-        _put(path, session_id, numbers, facts)
+        _put(path, session_id, numbers, facts, files.write_atomic if durable else files.write_plain)
     finally:
         lock.release()
 
@@ -53,7 +55,13 @@ def line_of(settings: Settings, session_id: str = "") -> dict[str, Any] | None:
     return wanted[-1] if wanted else None
 
 
-def _put(path: Path, session_id: str, numbers: Numbers, facts: Mapping[str, Any]) -> None:
+def _put(
+    path: Path,
+    session_id: str,
+    numbers: Numbers,
+    facts: Mapping[str, Any],
+    write: Callable[[Path, bytes], None],
+) -> None:
     others: list[bytes] = []
     before: dict[str, Any] = {}
     named = files.dumps(session_id, indent=None).strip()
@@ -67,7 +75,7 @@ def _put(path: Path, session_id: str, numbers: Numbers, facts: Mapping[str, Any]
     if len(others) >= LINES_MAX:
         old, others = others[: LINES_MAX // 2], others[LINES_MAX // 2 :]
         files.write_atomic(path.with_name(f"{path.name}.1"), b"".join(old))
-    files.write_atomic(path, b"".join([*others, files.dumps(line, indent=None)]))
+    write(path, b"".join([*others, files.dumps(line, indent=None)]))
 
 
 def _of_both(before: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
