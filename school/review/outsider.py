@@ -99,7 +99,7 @@ class Outsider:
             stdin=raw if started.stdin else b"",
             limits=RunLimits(timeout_s=timeout_s, output_bytes=OUTPUT_BYTES_MAX, grace_s=GRACE_S),
             stderr_path=folder / "stderr",
-            marker=str(self.context.bag["bead"]),
+            marker=f"{self.context.bag['bead']}-{self.context.role}",
             cancelled=self.context.cancelled,
             confinement=for_reader(
                 self.context.confinement, spec, worktree=self.context.worktree, folder=folder
