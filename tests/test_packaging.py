@@ -96,6 +96,23 @@ def test_wheel_carries_modules_and_personas(installed: Path, tmp_path: Path) -> 
     assert persona == str(Path(package) / "profiles" / "teacher-cto" / "SOUL.md")
 
 
+def test_wheel_carries_the_plugin_and_names_it_to_a_hermes(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys, importlib.metadata as m;"
+        "print(*[f'{e.name}={e.value}' for e in m.entry_points(group='hermes_agent.plugins')]);"
+        "from school.hermes import register; print(register.__name__);"
+        "from conductor import main; sys.argv = ['conductor', 'hermes', 'install']; main()"
+    )
+    done = run_installed(
+        installed, f"import os; os.environ['HERMES_HOME'] = {str(tmp_path)!r};" + code, tmp_path
+    )
+    assert done.splitlines()[:2] == ["schoolhouse=school.hermes", "register"]
+    place = tmp_path / "plugins" / "schoolhouse"
+    assert {path.name for path in place.iterdir()} == {"__init__.py", "plugin.yaml", "digest", "vendor"}
+    assert (place / "vendor" / "school" / "hermes" / "__init__.py").is_file()
+    assert (tmp_path / "config.yaml").read_text() == "plugins:\n  enabled:\n    - schoolhouse\n"
+
+
 def test_installed_conductor_runs_the_demo(installed: Path, tmp_path: Path) -> None:
     code = "import sys; from conductor import main; sys.argv = ['conductor', 'demo']; main()"
     done = subprocess.run(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import filelock
 import pytest
+import structlog
 
 from school.hooks import NAMES
 from tests.clients.driving import HERMES
@@ -86,15 +89,20 @@ class Real:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def run(self, script: Sequence[Turn], *argv: str, governor: str = "", **more: str) -> Told:
+    def run(
+        self, script: Sequence[Turn], *argv: str, governor: str = "", copied: bool = True, **more: str
+    ) -> Told:
         """Run the client on *script*; -z and a prompt where nothing else is asked for.
 
-        *governor* is the source of another governor, in the place of the one that the plugin brings.
+        *governor* is the source of another governor, in the place of the one that the plugin brings; not *copied*, the
+        plugin is only named in the configuration.
         """
         work = self.home / "work"
         work.mkdir(parents=True, exist_ok=True)
         with FakeEndpoint(script, titles=False) as endpoint:
             self.install(endpoint.base_url)
+            if not copied:
+                shutil.rmtree(self.hermes_home / "plugins")
             if governor:
                 vendored = self.hermes_home / "plugins" / "schoolhouse" / "vendor" / "school" / "governor"
                 (vendored / "__init__.py").write_text(governor)
@@ -205,6 +213,32 @@ def test_delegation_clears_it_and_the_report_says_that_it_followed(real: Real) -
     )
     assert standing["stuck"] is False
     assert standing["packets"][0]["became"] == "delegated"
+
+
+def test_installed_by_pip_it_is_found_by_its_entry_point(real: Real, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    site = tmp_path / "site"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-index",
+        "--no-deps",
+        "--target",
+        str(site),
+        str(wheel),
+    ]
+    subprocess.run(pip, check=True, capture_output=True)
+    for package in (filelock, structlog):
+        folder = Path(package.__file__ or "").parent
+        (site / folder.name).symlink_to(folder)
+    told = real.run([*shell("exit 3", "exit 4", "exit 5"), say("done")], copied=False, PYTHONPATH=str(site))
+    assert told.packets == [3]
+    assert not (real.hermes_home / "plugins").exists()
 
 
 def test_five_turns_and_a_subagent_are_one_line_of_the_report(real: Real) -> None:

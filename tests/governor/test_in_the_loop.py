@@ -57,7 +57,9 @@ def played(
 
 def told_apart(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """*messages* without what differs from run to run: the marks around a task, and the numbers of calls."""
-    said: list[dict[str, Any]] = json.loads(re.sub(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])", "MARK", json.dumps(messages)))
+    said: list[dict[str, Any]] = json.loads(
+        re.sub(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])", "MARK", json.dumps(messages))
+    )
     for message in said:
         message.pop("tool_call_id", None)
         for one in message.get("tool_calls") or ():
