@@ -247,6 +247,7 @@ class StudentLeaf:
                 hooks=study.hooks,
                 gate=study.gate,
                 confinement=self._confinement().policy,
+                tools=study.tools,
             )
             study.ended(self.outcome)
         self._step("snapshot")

@@ -12,11 +12,21 @@ How an agent fails is an outcome, never an exception.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from school.contracts import AgentOutcome, AgentSpec, Brief, Gate, Limits, Progress, TurnEnd, Workspace
+from school.contracts import (
+    AgentOutcome,
+    AgentSpec,
+    AgentTool,
+    Brief,
+    Gate,
+    Limits,
+    Progress,
+    TurnEnd,
+    Workspace,
+)
 from school.hooks import Hooks
 from school.settings import Settings
 from school.system.confine import Policy
@@ -39,11 +49,13 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
     hooks: Hooks | None = None,
     gate: Gate | None = None,
     confinement: Policy | None = None,
+    tools: Sequence[AgentTool] = (),
 ) -> AgentOutcome:
     """Run the agent *spec* to its end in *workspace* and say how it ended.
 
     *hooks* is told of turns and tool calls as far as they can be seen; *gate* is asked at the end of each turn whether
-    another is due, where the agent can take one. It runs within *confinement*; None confines nothing.
+    another is due, where the agent can take one. It runs within *confinement*; None confines nothing. The built-in loop is
+    lent *tools*; other agents have only their own.
     """
     from school.agents.command import run_command
     from school.agents.process import Job
@@ -64,6 +76,7 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
         hooks=hooks or Hooks(),
         gate=gate or _ends,
         confinement=confinement,
+        tools=tools,
     )
     if spec.kind == "run":
         return run_plain(job)

@@ -16,7 +16,16 @@ from typing import Final
 from school.agents.claim import read_claim
 from school.agents.registry import TOOL_DIR
 from school.confinement import agent_caches, environment, refusals
-from school.contracts import OUTPUT_BYTES_MAX, AgentOutcome, AgentSpec, Gate, Limits, Progress, bounded
+from school.contracts import (
+    OUTPUT_BYTES_MAX,
+    AgentOutcome,
+    AgentSpec,
+    AgentTool,
+    Gate,
+    Limits,
+    Progress,
+    bounded,
+)
 from school.hooks import Hooks
 from school.settings import Settings
 from school.system import files, processes
@@ -96,6 +105,7 @@ class Job:
     hooks: Hooks
     gate: Gate
     confinement: Policy | None = None
+    tools: Sequence[AgentTool] = ()
 
     def run(
         self,

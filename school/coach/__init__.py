@@ -28,6 +28,5 @@ from __future__ import annotations
 
 from school.coach.coach import Coach
 from school.coach.terms import CoachTerms, read_terms
-from school.coach.tools import Tool
 
-__all__ = ["Coach", "CoachTerms", "Tool", "read_terms"]
+__all__ = ["Coach", "CoachTerms", "read_terms"]

@@ -21,9 +21,9 @@ from school.coach.ledger import CARD_CHARS_MAX, CARDS_A_TURN_MAX, begun, card, e
 from school.coach.reviews import Around, Reviews
 from school.coach.state import Memory, State
 from school.coach.terms import CoachTerms
-from school.coach.tools import Tool, Tools
+from school.coach.tools import Tools
 from school.coach.worker import Worker
-from school.contracts import Asks, TurnEnd
+from school.contracts import AgentTool, Asks, TurnEnd
 from school.errors import GitError, MachineError
 from school.hooks import Hooks
 from school.settings import Settings
@@ -128,7 +128,7 @@ class Coach:
             return ""  # it does not say that it is finished
         return self.seam.hold(session_id=self._session_id, final_response=turn.answer)
 
-    def tools(self) -> list[Tool]:
+    def tools(self) -> list[AgentTool]:
         """The tools for the agent; none where there is no coach to ask."""
         return self._tools.all() if self._terms().enabled else []
 

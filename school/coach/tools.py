@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from school.coach import findings, prompts
@@ -18,6 +17,7 @@ from school.coach.asking import Asking
 from school.coach.ledger import cut
 from school.coach.state import Memory
 from school.coach.terms import CoachTerms
+from school.contracts import AgentTool
 from school.errors import SchoolError
 from school.system.clock import Clock
 
@@ -25,16 +25,6 @@ OPTIONS_MIN: Final = 2
 OPTIONS_MAX: Final = 8
 OPTION_CHARS_MAX: Final = 200
 QUESTION_OF_DECISION_CHARS_MAX: Final = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A tool as hosts register it; ``schema`` is the JSON schema of its arguments."""
-
-    name: str
-    description: str
-    schema: dict[str, Any]
-    handler: Callable[..., str]
 
 
 class Tools:
@@ -56,16 +46,16 @@ class Tools:
         self._session_of = session_of
         self._refused = refused
 
-    def all(self) -> list[Tool]:
+    def all(self) -> list[AgentTool]:
         text = {"type": "string", "minLength": 1}
         return [
-            Tool(
+            AgentTool(
                 "coach_consult",
                 "Ask a second model that knows this session in short for advice. Use it when stuck or in doubt.",
                 _schema({"question": {**text, "maxLength": prompts.QUESTION_CHARS_MAX}}),
                 self.consult,
             ),
-            Tool(
+            AgentTool(
                 "coach_decide",
                 "Have a second model choose one of your options, with its reason.",
                 _schema(

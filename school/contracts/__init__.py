@@ -43,6 +43,7 @@ from school.contracts.records import (
 )
 from school.contracts.seams import (
     AgentOutcome,
+    AgentTool,
     Answer,
     Asks,
     Check,
@@ -94,6 +95,7 @@ __all__ = [
     "AgentConfig",
     "AgentOutcome",
     "AgentSpec",
+    "AgentTool",
     "Answer",
     "Asks",
     "Bookbag",

@@ -86,6 +86,20 @@ class TurnEnd:
     can_run_commands: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class AgentTool:
+    """A tool that an agent may be lent beside its own; it is done by whoever lends it, not by the agent's process.
+
+    ``schema`` is the JSON schema of its arguments. ``handler(args, session_id=…)`` gives a JSON object as text and raises
+    nothing; whose session it is comes from the host, never from *args*.
+    """
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    handler: Callable[..., str]
+
+
 # The message of a further turn, '' to let the agent end. Asked only where the agent can take one.
 Gate = Callable[[TurnEnd], str]
 

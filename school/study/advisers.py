@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from school import masking
-from school.contracts import Advice, AgentSpec, TurnEnd
+from school.contracts import Advice, AgentSpec, AgentTool, TurnEnd
 from school.errors import SchoolError
 from school.hooks import Hooks
 from school.settings import Settings
@@ -99,6 +99,11 @@ class Advisers:
             return None
         coach.listen(self.hooks, verify=False)
         return coach
+
+    @property
+    def tools(self) -> list[AgentTool]:
+        """What the agent may be lent: the coach's two."""
+        return self._coach.tools() if self._coach is not None else []
 
     @property
     def faults(self) -> list[str]:

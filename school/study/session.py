@@ -66,6 +66,7 @@ class Study:
         seat = Seat(workspace.path, workspace.base_commit, spec.model, self.advice, settings, _task_of(bag))
         self.advisers = Advisers(seat, self.evidence, self.guidance)
         self.hooks = self.advisers.hooks
+        self.tools = self.advisers.tools
         recipe = "" if self.evidence.commands else _recipe_of(workspace.path)
         self._stop_gate = StopGate(self.evidence, recipe=recipe, scratch=scratch, result_path=result_path)
         self.gate = Gates(self._gates(result_path), self.guidance, over=lambda: bool(self.advisers.stuck))

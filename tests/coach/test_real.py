@@ -122,3 +122,50 @@ def test_the_students_own_model_judges_nothing(repo: Path, school: Settings) -> 
     bag = _leaf(repo, school, [BLOCKER], {"review_authority": "hold_once", "model": "openai:Small"})
     assert _by_coach(bag) == [("skipped", None)]
     assert bag["coached"] == []
+
+
+def test_the_built_in_loop_is_lent_both_tools_and_the_session_is_its_leafs(
+    repo: Path, school: Settings
+) -> None:
+    forged = {"session_id": "another", "question": "add or patch?"}
+    script = [
+        call("coach_consult", **forged),
+        call("coach_decide", **forged, options=["rewrite", "patch"]),
+        call("coach_consult", **forged),
+        call("coach_consult", **forged),
+        call("write", path="calc/extra.py", content="x = 1\n"),
+        call("finish", status="done", summary="Added extra."),
+    ]
+    coach = [
+        say('{"advice": "Patch it."}'),
+        say('{"choice": 2, "why": "Smaller."}'),
+        say('{"advice": "Still."}'),
+    ]
+    with FakeEndpoint(script) as agent, FakeEndpoint(coach) as fake:
+        spec = AgentSpec(
+            name="loop", kind="model", model="openai:small", base_url=agent.base_url, api_key_env="LOOP_KEY", prompt="none"
+        )  # fmt: skip
+        named = {"model": "openai:coach-large", "base_url": fake.base_url, "api_key_env": "COACH_KEY"}
+        advice = {"on_stop": False, "coach": {**named, "completion_review": False}}
+        bag = run(new_bead(repo, spec, advice=advice), school, **KEY)
+        offered = [tool["function"]["name"] for tool in agent.requests[0]["tools"]]
+        results = [
+            json.loads(row["content"]) for row in agent.requests[-1]["messages"] if row["role"] == "tool"
+        ]
+    assert offered[-2:] == ["coach_consult", "coach_decide"]
+    assert results[:4] == [
+        {"advice": "Patch it."},
+        {"choice": "patch", "why": "Smaller."},
+        {"advice": "Still."},
+        {"error": "the coach does not answer: 2 calls a turn are the most"},
+    ]
+    assert [row["what"] for row in bag["guidance"] if row["by"] == "coach"] == [
+        "consult",
+        "decide",
+        "consult",
+        "skipped",
+    ]
+    assert [path.name.startswith(bag["bead"][:20]) for path in (school.coach_dir / "sessions").iterdir()] == [
+        True
+    ]
+    assert bag["files_changed"] == ["calc/extra.py"]

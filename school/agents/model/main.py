@@ -115,6 +115,7 @@ class Loop:
             command_timeout_s=limits["command_timeout_s"],
             environ={name: value for name, value in os.environ.items() if name != key},
         )
+        self.lent: list[dict[str, Any]] = start["tools"]
         self.messages: list[ModelMessage] = []
         self.number = 0
         self.done_calls = 0
@@ -130,7 +131,10 @@ class Loop:
 
         self._definitions = [
             ToolDefinition(name=name, description=description, parameters_json_schema=schema)
-            for name, description, schema in self.tools.definitions()
+            for name, description, schema in [
+                *self.tools.definitions(),
+                *((tool["name"], tool["description"], tool["schema"]) for tool in self.lent),
+            ]
         ]
         endpoint = None
         try:
@@ -267,6 +271,11 @@ class Loop:
             args: object = call.args_as_dict(raise_if_invalid=True)
         except (ValueError, AssertionError) as error:
             args = f"no JSON object: {str(error)[:200]}"
+        if any(tool["name"] == call.tool_name for tool in self.lent):
+            self.done_calls += 1
+            about = {"id": call.tool_call_id, "number": self.number, "name": call.tool_name}
+            self.leaf.say({"say": "call", **about, "args": args})
+            return _valid(str((await self.leaf.order("result"))["result"]))
         begun = time.monotonic()
         done = await asyncio.to_thread(self.tools.do, call.tool_name, args)
         self.done_calls += 1

@@ -100,6 +100,10 @@ class _Lead:
             "tmpdir": str(self.job.tmpdir),
             "system": SYSTEM,
             "read_only": self.read_only,
+            "tools": [
+                {"name": tool.name, "description": tool.description, "schema": tool.schema}
+                for tool in self.job.tools
+            ],
             "first_wait_s": FIRST_WAIT_S,
             "limits": {
                 "tokens": limits.tokens,
@@ -150,7 +154,29 @@ class _Lead:
                 told=bool(said["told"]),
             )
             return {"do": "result", "id": said["id"], "result": seen}
+        elif kind == "call":
+            return {"do": "result", "id": said["id"], "result": self._lent(said, number)}
         return None
+
+    def _lent(self, said: dict[str, Any], number: int) -> str:
+        """Do a call of a tool that is ours; what the model is to see of it."""
+        name, args = str(said["name"]), said["args"]
+        begun = time.monotonic()
+        tool = next((tool for tool in self.job.tools if tool.name == name), None)
+        if tool is None or not isinstance(args, dict):
+            result = {"error": "the arguments are no object" if tool else f"{name}: there is no such tool"}
+        else:
+            result = wire.decode(
+                tool.handler(args, session_id=self.job.bead, task_id=self.job.bead).encode()
+            ) or {"error": f"{name} gave no answer"}
+        return self.turns.tool(
+            name,
+            args if isinstance(args, dict) else {},
+            result,
+            call_id=str(said["id"]),
+            request_id=self.turns.request_id(number),
+            duration_ms=int((time.monotonic() - begun) * 1000),
+        )
 
     def concluded(self, outcome: AgentOutcome) -> AgentOutcome:
         """How the run ended: as the loop said, else as its process did."""

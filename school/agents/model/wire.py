@@ -2,7 +2,8 @@
 
 The leaf says (key ``do``):
 
-- ``start``: ``spec``, ``root``, ``result_path``, ``tmpdir``, ``system`` (the instructions), ``read_only``, ``limits`` (``tokens``,
+- ``start``: ``spec``, ``root``, ``result_path``, ``tmpdir``, ``system`` (the instructions), ``read_only``, ``tools``
+  that the leaf lends (``name``, ``description``, ``schema``), ``limits`` (``tokens``,
   ``cost_usd``, ``requests``, ``command_timeout_s``, ``timeout_s``) and ``first_wait_s`` of a retry. First, and once.
 - ``turn``: ``message``. The loop works until its turn is over.
 - ``result``: ``id`` and ``result``, a text: what the model is to see as the result of tool call *id*.
@@ -17,6 +18,7 @@ The loop says (key ``say``):
   ``reason``, ``error_type``.
 - ``tool``: a call was done: ``id``, ``number``, ``name``, ``args``, ``result`` (an object), ``duration_ms``, ``told`` (whether
   hooks hear of it). The loop waits for ``result``.
+- ``call``: the model calls a tool that the leaf lends: ``id``, ``number``, ``name``, ``args``. The loop waits for ``result``.
 - ``beat``: still waiting for its endpoint or a tool, each of which has its own time limit.
 - ``turn_end``: ``answer``. The loop waits for ``turn`` or ``end``.
 - ``failed``: ``reason`` (``quota``, ``unavailable``, ``login``, ``refused``, ``limit``, ``budget``,
