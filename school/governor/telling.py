@@ -27,11 +27,14 @@ def standing_text(document: Mapping[str, Any] | None) -> str:
     if not document:
         return NOTHING
     counts, limits = _table(document, "counts"), _table(document, "thresholds")
-    lines = [f"Session {_said(document, 'session_id')}: {_state(document)}"]
+    parent = _said(document, "parent")
+    whose = f" (a subagent of {parent})" if parent else ""
+    lines = [f"Session {_said(document, 'session_id')}{whose}: {_state(document)}"]
     lines += [
         f"  {label}: {counts.get(key, 0)} of {limits.get(limit, '?')}" for key, limit, label in _SIGNALS
     ]
-    lines.append(f"  {_numbers(document)}")
+    if not parent:  # a subagent's numbers are in its parent's
+        lines.append(f"  {_numbers(document)}")
     packets = document.get("packets")
     for packet in packets if isinstance(packets, list) else []:
         became = _said(packet, "became")

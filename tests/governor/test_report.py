@@ -196,6 +196,20 @@ def test_how_a_session_stands_can_be_seen_from_outside(school: Settings) -> None
     assert "told in turn 1: 3 tool calls in a row failed (threshold 3); open" in text
 
 
+def test_a_subagents_standing_says_whose_it_is(school: Settings) -> None:
+    governor = Governor(school)
+    child = ("subagent_start", {"parent_session_id": "s1", "child_session_id": "c1"})
+    tell(governor, turn(), child, *shell("x", 1, session="c1"))
+    document = governor.standing("c1")
+    assert standing_text(document).splitlines() == [
+        "Session c1 (a subagent of s1): goes on",
+        "  tool errors in a row: 1 of 3",
+        "  same call again: 1 of 3",
+        "  failed requests: 0 of 3",
+        "  model calls without progress: 0 of 12",
+    ]
+
+
 def test_standings_are_bounded_and_damaged_ones_passed_over(
     school: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
