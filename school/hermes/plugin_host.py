@@ -22,6 +22,8 @@ PROBLEMS_MAX: Final = 40
 # Hermes tells of a session's end after every turn; this is its real end, where it has one.
 _HARMLESS: Final = ("HOME", "HERMES_HOME", "GOVERNOR_DISABLE")
 FINAL: Final = "on_session_finalize"
+# Set by a leaf that started this Hermes: the file for what it does.
+EVENTS_VARIABLE: Final = "SCHOOL_HERMES_EVENTS"
 
 
 class Plugin:
@@ -65,6 +67,8 @@ class Plugin:
             self._step("/coach", self._register_coach_command)
             for tool in self._coach.tools():
                 self._step(f"tool:{tool.name}", partial(self._register_tool, tool))
+        if os.environ.get(EVENTS_VARIABLE):
+            self._step("events", self._register_events)
         self._setup.attempt("plugin", "state", self._write_state)
 
     def close(self) -> None:
@@ -93,6 +97,12 @@ class Plugin:
 
     def _register_hook(self, what: str, name: str, callback: Callable[..., Any]) -> None:
         self._step(what, lambda: self._ctx.register_hook(name, callback))
+
+    def _register_events(self) -> None:
+        """A leaf of the school started this Hermes and wants to know what it does."""
+        from school.agents.presets import hermes_events
+
+        hermes_events.register(self._ctx)
 
     def _tables(self) -> dict[str, dict[str, Any]]:
         """``[governor]`` and ``[coach]`` of ``school.toml`` in the Hermes home."""

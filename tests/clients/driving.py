@@ -293,7 +293,7 @@ def home_of(place: Path) -> Path:
 def _environment(client: Client, place: Path) -> dict[str, str]:
     client.skip_if_absent()
     home = home_of(place)
-    home.mkdir(parents=True)
+    home.mkdir(parents=True, exist_ok=True)
     (home / ".gitconfig").write_text("[user]\n\tname = Test Person\n\temail = test@example.invalid\n")
     return environment(home, STUDENT_KEY=KEY, TMPDIR=str(place))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.clients.driving import (
     drive,
     drive_until_it_waits,
     good,
+    home_of,
 )
 from tests.e2e.projects import conduct, environment
 from tests.endpoint import limited, say, status
@@ -70,6 +72,22 @@ def test_configured_by_hand_it_needs_no_more_than_its_preset(hand: Client, tmp_p
     # What the school keeps in the same HERMES_HOME is as it was: the check of all invariants says so.
     code, _, stderr = conduct("check", "--repo", str(run.repo), env=environment(run.home))
     assert code == 0, stderr
+
+
+def test_the_plugin_of_a_users_hermes_tells_the_leaf_what_it_ran(tmp_path: Path) -> None:
+    hand = BY_HAND[1]
+    hand.skip_if_absent()
+    home = home_of(tmp_path)
+    config = home / ".hermes" / "config.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("plugins: {enabled: []}\n")
+    code, rows, stderr = conduct("hermes", "install", env=environment(home))
+    assert code == 0, (rows, stderr)
+    listed = "plugins: {enabled: [schoolhouse]}\n"
+    hand = replace(hand, by_hand={name: text + listed for name, text in hand.by_hand.items()})
+    run = drive(hand, [hand.shell(EDIT), hand.shell("exit 3"), say("It adds.")], tmp_path)
+    assert run.task["outcome"] == "accepted", run.stderr
+    assert [use["args"]["command"] for use in run.turns()[0]["tools"]] == [EDIT, "exit 3"]
 
 
 @pytest.mark.parametrize("asked", [CODEX, HERMES, OPENCODE], ids=lambda client: client.name)

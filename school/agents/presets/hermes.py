@@ -2,8 +2,8 @@
 
 Hermes takes its prompt only as an argument, and ends with status 0 when its endpoint is down. A prompt of up to
 ``ARGUMENT_BYTES_MAX`` is the argument; of a longer one it is told in which file it stands. Without ``base_url`` Hermes
-uses its own configuration (``~/.hermes`` or HERMES_HOME), and what is known of a turn is its usage file and its answer.
-With it, Hermes gets a home of the agent's own with a configuration for that endpoint and the plugin of ``hermes_events``, which
+uses its own configuration (``~/.hermes`` or HERMES_HOME), and what is known of a turn is its usage file and its answer,
+unless the user has our plugin there (``conductor.py hermes install``), which then tells as much. With it, Hermes gets a home of the agent's own with a configuration for that endpoint and the plugin of ``hermes_events``, which
 tells each tool and each failed request as it happens.
 
 Hermes may wait ten minutes in silence for a rate limit. With the plugin that is seen; without it the turn is stalled.
@@ -75,10 +75,9 @@ class Hermes(Preset):
             argv = [*spec.argv, "chat", "-q", prompt, "-Q", "--yolo", *model, "--resume", setting.session]
         else:
             argv = [*spec.argv, *model, "-z", prompt, "--usage-file", str(setting.out / USAGE)]
-        env, files = {}, {}
+        env, files = {hermes_events.VARIABLE: str(setting.out / EVENTS)}, {}
         if spec.base_url:
-            env = {"HERMES_HOME": str(setting.home), "SCHOOL_HERMES_EVENTS": str(setting.out / EVENTS)}
-            env[KEY_VARIABLE] = setting.key or "none"
+            env |= {"HERMES_HOME": str(setting.home), KEY_VARIABLE: setting.key or "none"}
             files = _home(setting)
         return Start(argv, stdin=False, placed=long, env=env, files=files)
 

@@ -1,6 +1,7 @@
 """What a real Hermes does, as lines of JSON: a plugin that the ``hermes`` preset puts into the agent's own home.
 
-It stands alone (Hermes imports it, not this program), listens to Hermes' hooks and appends one line for each to the file
+The plugin that a user installs (``school.hermes``) uses it too, where a leaf started it. It stands alone (Hermes imports
+it, not this program), listens to Hermes' hooks and appends one line for each to the file
 that SCHOOL_HERMES_EVENTS names, flushed before the hook returns. What it cannot write is lost; it never disturbs Hermes, which
 isolates the exceptions of a plugin.
 """
@@ -12,11 +13,12 @@ import json
 import os
 from typing import Any
 
+VARIABLE = "SCHOOL_HERMES_EVENTS"
 TEXT_CHARS_MAX = 16000
 
 
 def _line(event: str, **fields: Any) -> None:
-    with open(os.environ["SCHOOL_HERMES_EVENTS"], "a", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
+    with open(os.environ[VARIABLE], "a", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
         file.write(json.dumps({"type": event, **fields}, default=str) + "\n")
 
 
