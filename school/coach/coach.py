@@ -23,7 +23,7 @@ from school.coach.state import Memory, State
 from school.coach.terms import CoachTerms
 from school.coach.tools import Tools
 from school.coach.worker import Worker
-from school.contracts import AgentTool, Asks, TurnEnd
+from school.contracts import AgentTool, Asks, TurnEnd, dump
 from school.errors import GitError, MachineError
 from school.hooks import Hooks
 from school.settings import Settings
@@ -139,6 +139,10 @@ class Coach:
     def guidance(self, session_id: str = "") -> list[dict[str, Any]]:
         """What was advised, held, followed, skipped and what went wrong, oldest first."""
         return self.memory.look(session_id or self._session_id or self._latest).advice
+
+    def spent(self, session_id: str = "") -> dict[str, Any]:
+        """What its calls for a session have cost: ``calls``, tokens and ``cost_usd``, and ``unpriced`` of unknown cost."""
+        return dump(self.memory.look(session_id or self._session_id or self._latest).spent)  # type: ignore[no-any-return]
 
     def idle(self, timeout_s: float) -> bool:
         """Wait until the background has nothing left to review."""

@@ -60,6 +60,7 @@ class Advisers:
         for name in ("post_tool_call", "pre_llm_call"):
             self.hooks.add("evidence", name, getattr(evidence, name), timeout_s=EVIDENCE_TIMEOUT_S)
         self._governor = self._govern()
+        self.coach_spent: dict[str, Any] = {}
         self._coach = self._coached() if seat.advice.coach.get("model") else None
 
     def _govern(self) -> Governor | None:
@@ -155,6 +156,7 @@ class Advisers:
         if self._coach is None:
             return []
         try:
+            self.coach_spent = self._coach.spent()
             return list(self._coach.guidance())
         except (SchoolError, OSError) as error:
             self.hooks.faults.append(f"coach: its notes could not be read: {error}")

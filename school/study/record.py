@@ -42,7 +42,12 @@ def fields_of(run: Ended, notes: list[str]) -> dict[str, Any]:
         "claim": claim.status if run.ending.status == "open" or outcome.claimed else "",
         "summary": summary,
         "blockers": claim.blockers or ([summary] if run.ending.status == "blocked" else []),
-        "usage": {**outcome.usage, "exit_code": outcome.exit_code, "output_bytes": outcome.output_bytes},
+        "usage": {
+            **outcome.usage,
+            **run.study.usage(),
+            "exit_code": outcome.exit_code,
+            "output_bytes": outcome.output_bytes,
+        },
     }
 
 

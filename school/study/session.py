@@ -137,6 +137,11 @@ class Study:
         status, words = self._document.get("status"), str(self._document.get("words") or "")
         return "" if status == "not_applicable" else words
 
+    def usage(self) -> dict[str, Any]:
+        """What was used beside the agent itself."""
+        spent = self.advisers.coach_spent
+        return {"coach": spent} if spent.get("calls") else {}
+
     def fields(self) -> dict[str, Any]:
         """What the bookbag keeps of the session."""
         guidance = self.guidance.entries()

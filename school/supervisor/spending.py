@@ -1,6 +1,6 @@
 """What the attempts at a run's tasks have used, against ``[limits] tokens`` and ``cost_usd``.
 
-``count(bag)`` takes what one bead used, its student and its two reviewers, once however often it is told. ``over`` says which
+``count(bag)`` takes what one bead used, its student with its coach and its two reviewers, once however often it is told. ``over`` says which
 limit is reached, ``left`` what one more attempt may use. Every attempt at the tasks of the run counts, also those of earlier
 runs, so that a limit is a limit however often a run is begun again; a higher one lets it go on.
 
@@ -22,7 +22,9 @@ _TOKENS: Final = ("input_tokens", "output_tokens")
 
 def used_by(bag: Mapping[str, Any]) -> tuple[int, float]:
     """(tokens, USD) of one bead."""
-    usages = [bag.get("usage"), *((bag.get(f"{role}_review") or {}).get("usage") for role in TEACHER_ROLES)]
+    usage = bag.get("usage") or {}
+    reviews = ((bag.get(f"{role}_review") or {}).get("usage") for role in TEACHER_ROLES)
+    usages = [usage, usage.get("coach"), *reviews]
     tokens = sum(_number(usage, name) for usage in usages for name in _TOKENS)
     return int(tokens), sum(_number(usage, "cost_usd") for usage in usages)
 

@@ -98,6 +98,9 @@ def test_a_blocker_holds_a_real_leaf_once(repo: Path, school: Settings) -> None:
     assert _texts(bag["asked"][-1]).count("Before you finish: a second model") == 1
     assert (bag["status"], bag["files_changed"]) == ("open", ["calc/extra.py"])
     assert len(bag["coached"]) == 2
+    spent = bag["usage"]["coach"]
+    assert (spent["calls"], spent["by"]) == (2, {"completion": 2})
+    assert spent["input_tokens"] > 0
 
 
 def test_only_advice_lets_a_real_leaf_end(repo: Path, school: Settings) -> None:

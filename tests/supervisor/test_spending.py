@@ -18,6 +18,9 @@ def test_student_and_reviewers_are_added():
     used = {"input_tokens": 100, "output_tokens": 20, "cost_usd": 0.5}
     review = {"input_tokens": 7, "output_tokens": 3, "cost_usd": None, "requests": 2}
     assert used_by(bag(usage=used, cto=review, coo=review)) == (140, 0.5)
+    coach = {"calls": 2, "input_tokens": 30, "output_tokens": 4, "cost_usd": 0.125, "by": {"completion": 2}}
+    assert used_by(bag(usage={**used, "coach": coach}, cto=review, coo=review)) == (174, 0.625)
+    assert used_by(bag(usage={"input_tokens": 1, "coach": "nonsense"})) == (1, 0.0)
     assert used_by({"bead": "b"}) == (0, 0.0)
 
 
