@@ -143,8 +143,12 @@ class Turns:
         request_id: str = "",
         duration_ms: int = 0,
         told: bool = True,
+        shown: bool = True,
     ) -> str:
-        """A tool call ended with *result*; the result as the agent is to see it. Untold ones are only kept."""
+        """A tool call ended with *result*; the result as the agent is to see it. Untold ones are only kept.
+
+        Not *shown*: the agent has seen it already, so nobody is asked what to say in its place.
+        """
         text = json.dumps(result, ensure_ascii=False)
         error = str(result.get("error") or "")
         status = "error" if error else "ok"
@@ -165,7 +169,7 @@ class Turns:
             "error_message": error or None,
         }
         self.job.hooks.fire("post_tool_call", **event, result=text)
-        seen = self.job.hooks.tool_result(text, **event)
+        seen = self.job.hooks.tool_result(text, **event) if shown else text
         self._remember("tool", seen)
         return seen
 

@@ -135,7 +135,7 @@ def _tool_returned(arguments: Mapping[str, Any]) -> ToolReturned:
     return ToolReturned(
         tool,
         _target(args),
-        _key(tool, args),
+        _key(tool, args, arguments.get("result")),
         clipped(judging.failure(tool, args, arguments), OUTCOME_CHARS),
         judging.is_polling(tool, args),
     )
@@ -150,10 +150,13 @@ def _target(args: Mapping[str, Any]) -> str:
     )
 
 
-def _key(tool: str, args: Mapping[str, Any]) -> str:
-    """The same for the same tool with the same arguments, in whatever order they stand."""
+def _key(tool: str, args: Mapping[str, Any], result: object) -> str:
+    """The same for the same tool with the same arguments, in whatever order they stand.
+
+    Some hosts do not tell the arguments; of calls without any those are the same that came to the same result.
+    """
     try:
-        said = json.dumps(args, sort_keys=True, default=repr)
+        said = json.dumps(args or [result], sort_keys=True, default=repr)
     except (TypeError, ValueError, RecursionError):
         said = repr(args)
     digest = hashlib.blake2b(f"{tool}\0{said}".encode("utf-8", "surrogatepass"), digest_size=12)

@@ -19,6 +19,7 @@ from school.governor import Governor
 from school.hooks import NAMES, Hooks
 from school.settings import Settings
 from tests.agents.driving import Drive
+from tests.agents.test_acp import scripted
 from tests.endpoint import FakeEndpoint, Turn, call, status
 from tests.governor.scenarios import SCENARIOS, Scenario
 
@@ -210,3 +211,23 @@ def test_a_governor_without_its_files_changes_nothing(
     outcome, after = played(drive, hooks, SCRIPT)
     assert (after, outcome.claim) == (before, alone.claim)
     assert {json.loads(line)["adviser"] for line in log.read_text().splitlines()} == {"governor"}
+
+
+def test_an_acp_agent_is_told_at_its_next_turn_and_not_blamed_for_what_it_was_not_told(
+    drive: Governed, school: Settings
+) -> None:
+    """The results of its tools have reached it before we hear of them."""
+    failing = [
+        ["tool", "execute", {"command": f"make {number}"}, {"output": "no", "metadata": {"exit": 2}}]
+        for number in range(8)
+    ]
+    governor, hooks = Governor(school, delegation=False), Hooks()
+    governor.listen(hooks)
+    drive.used = hooks
+    drive.holds = ["And now?"]
+    outcome = drive.run(scripted([*failing, ["say", "Hm."]], [["say", "I see."]]))
+    assert outcome.reason == ""
+    [packet] = governor.packets()
+    assert (packet["turn"], packet["why"], packet["became"]) == (2, ["errors"], "")
+    assert not governor.ignored()
+    hooks.close()

@@ -150,3 +150,11 @@ def test_the_same_call_has_the_same_key_in_whatever_order() -> None:
     assert isinstance(two, events.ToolReturned)
     assert isinstance(three, events.ToolReturned)
     assert one.key == two.key != three.key
+
+
+def test_calls_without_arguments_are_the_same_where_their_results_are() -> None:
+    keys = [
+        getattr(events.read("post_tool_call", {"tool_name": "Read", "args": {}, "result": result}), "key", "")
+        for result in ("a", "b", "a")
+    ]
+    assert keys[0] == keys[2] != keys[1]

@@ -242,14 +242,16 @@ class _Lead:
             return
         told = event(call, self.client.ran, self.client.relative)
         duration_ms = int((call.ended - call.begun) * 1000)
-        self.turns.tool(told.name, told.args, told.result, call_id=call.id, duration_ms=duration_ms)
+        self.turns.tool(
+            told.name, told.args, told.result, call_id=call.id, duration_ms=duration_ms, shown=False
+        )
 
     def _wrote(self, path: str, count: int) -> None:
         """A file that was written through us; told as a call of its own where it is not part of one."""
         assert self._wire is not None
         if not any(call.kind == "edit" for call in self.calls.open()):
             with self._wire.at_work():
-                self.turns.tool("write_file", {"path": path}, {"bytes_written": count})
+                self.turns.tool("write_file", {"path": path}, {"bytes_written": count}, shown=False)
 
     # --- limits and terminals ---------------------------------------------------------------------------
 
