@@ -32,12 +32,10 @@ from school.confinement import Confinement, Place, for_leaf
 from school.contracts import (
     AgentOutcome,
     AgentSpec,
-    Persona,
     Snapshot,
     Terms,
     Workspace,
     bounded,
-    dump,
 )
 from school.errors import (
     AgentError,
@@ -51,12 +49,13 @@ from school.errors import (
 )
 from school.records.store import check_bead
 from school.settings import Settings
+from school.study import briefing
 from school.system import clock, files, identity, log, processes
 from school.worktrees import salvage
 
 if TYPE_CHECKING:
     from school.contracts import LeafWorktrees
-    from school.study import Study
+    from school.study.session import Study
 
 LOCK_TIMEOUT_S: Final = 30.0
 SUMMARY_BYTES_MAX: Final = 16 * 1024
@@ -101,7 +100,7 @@ class StudentLeaf:
             masking.learn(*([self._spec()] if self.bag.get("agent") else []))
             self._step("booting")
             self.workspace = self._worktrees().create(self.bag)
-            self._tree = _identity(self.workspace.path)
+            self._tree = briefing.identity(self.workspace.path)
             self._prepare()
         return str(self.workspace.path)
 
@@ -175,20 +174,7 @@ class StudentLeaf:
         return self._hidden("outputs") / f"{self.bead}.result.json"
 
     def _hidden(self, name: str) -> Path:
-        """``.hermes/<name>`` in the worktree; a folder outside it where that would lead through a link.
-
-        A repository may hold ``.hermes`` as a link or a file, and an agent may make one of it, or put another folder
-        or a link in the place of its whole tree: what is written through it would change something that is not ours.
-        """
-        folder = self._booted().path
-        if self._tree is not None and _identity(folder) != self._tree:
-            return files.ensure_dir(self._output_dir() / name)
-        for part in (".hermes", name):
-            folder /= part
-            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-                return files.ensure_dir(self._output_dir() / name)
-            folder.mkdir(exist_ok=True)
-        return folder
+        return briefing.hidden(self._booted().path, self._tree, name, self._output_dir())
 
     # --- brief ------------------------------------------------------------------------------------------
 
@@ -196,27 +182,13 @@ class StudentLeaf:
         """Write what the agent is asked to ``.hermes/briefs/<bead>.json``; *task_prompt* replaces the bag's task."""
         self._booted()
         self._step("briefing")
-        brief = self._brief(task_prompt)
+        task = str(self.bag.get("task") or "") if task_prompt is None else task_prompt
+        brief, self.bag["persona"] = briefing.brief_of(
+            self.bag, self._booted().path, self._result_path(), task, self.settings
+        )
         files.write_json(self._output_dir() / "brief.json", brief)
         files.write_json(self._brief_path(), brief)
         return self._brief_path()
-
-    def _brief(self, task_prompt: str | None) -> dict[str, Any]:
-        from school.agents.prompt import brief_for
-        from school.souls import load_soul
-        from school.verification.facts import DirectoryTree, facts, rendered
-
-        bag = self.bag
-        soul = load_soul(f"student-{bag['student']}", settings=self.settings)
-        if soul.overridden:
-            _log.warning("soul.overridden", bead=self.bead, persona=soul.name, source=soul.source)
-        self.bag["persona"] = dump(Persona(name=soul.name, source=soul.source, sha256=soul.sha256))
-        task = str(bag.get("task") or "") if task_prompt is None else task_prompt
-        declared = (bag.get("terms") or {}).get("verify") or []
-        project = rendered(facts(DirectoryTree(self._booted().path), declared))
-        result = str(self._result_path())
-        brief = brief_for(bag, task=task, persona=soul.text, result_path=result, project=project)
-        return dict(dump(brief))
 
     # --- run --------------------------------------------------------------------------------------------
 
@@ -263,7 +235,7 @@ class StudentLeaf:
         return self._write(ending, fields_of(run, self.notes))
 
     def _study(self, workspace: Workspace) -> Study:
-        from school.study import Study
+        from school.study.session import Study
 
         return Study(
             self.bag,
@@ -358,15 +330,6 @@ class StudentLeaf:
         owner = processes.owner_fields(identity.this_process())
         files.write_plain(path, files.dumps({**base, **owner, "step": step, "since": clock.now()}))
         _log.info("leaf.stepped", bead=self.bead, step=step)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Which folder lies at *path* itself, links not followed; None when nothing does."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 # --- the process ------------------------------------------------------------------------------------------

@@ -12,10 +12,9 @@ It looks at the files before the agent begins (``evidence``), builds the hooks a
 for (``advisers``, ``gates``), and says afterwards where the bead stands because of them: ``blocked`` where the agent
 named what keeps it from a check that was due, ``failed`` with reason ``stuck`` where it went on past a governor's packet.
 
+``briefing`` is what a student is given before it begins, ``record`` what the bookbag says of it afterwards. Importing
+this package loads nothing of it; ``Study`` is in ``session``.
+
 Nothing here ends an agent's work by failing: a ledger that cannot be used, an adviser that breaks, is a sentence in the
 record. Errors: none of its own; what the machine cannot do is an OSError as everywhere.
 """
-
-from school.study.session import Study
-
-__all__ = ["Study"]

@@ -13,8 +13,8 @@ import bookbag
 from school.agents.ending import Ending
 from school.contracts import AgentOutcome, AgentSpec, Claim, TurnEnd, Workspace
 from school.settings import Settings
-from school.study import Study
 from school.study.guidance import ENTRIES_MAX, Guidance
+from school.study.session import Study
 from tests.leaves import new_bead, script
 from tests.support import git
 
