@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -52,6 +53,7 @@ class Plugin:
     def register(self) -> None:
         """Everything, each on its own."""
         self._step("clean-up", lambda: atexit.register(self.close))
+        self._step("masking", lambda: mask_secrets(()))
         self._register_hook(f"hook:{FINAL}", FINAL, self._finalized)
         tables = self._setup.attempt("plugin", "school.toml", self._tables) or {}
         self._setup.attempt("governor", "build", lambda: self._build_governor(tables.get("governor") or {}))
@@ -130,6 +132,7 @@ class Plugin:
         from school.hermes.model import HostModel
 
         terms = read_terms(table)
+        mask_secrets((terms.api_key_env,) if terms.api_key_env else ())
         coach = Coach(
             terms,
             HostModel(self._ctx, terms.model, terms.base_url, terms.api_key_env),
@@ -208,9 +211,19 @@ class Plugin:
             name=tool.name,
             toolset=TOOLSET,
             schema={"name": tool.name, "description": tool.description, "parameters": tool.schema},
-            handler=tool.handler,
+            handler=self._handler(tool),
             description=tool.description,
         )
+
+    def _handler(self, tool: Any) -> Callable[..., str]:  # noqa: ANN401 - the coach's Tool
+        """The tool's own handler, whose failure is an answer to the model and no failure of Hermes'."""
+
+        def handler(args: Any = None, **told: Any) -> str:  # noqa: ANN401 - Hermes' arguments
+            step = partial(tool.handler, args if isinstance(args, dict) else {}, **told)
+            said = self._setup.attempt("coach", tool.name, step)
+            return said if isinstance(said, str) else json.dumps({"error": "the coach cannot be asked now"})
+
+        return handler
 
     def _write_state(self) -> None:
         document = {
@@ -251,6 +264,16 @@ def answering(hooks: Hooks, name: str) -> Callable[..., Any]:
         "pre_verify": hold,
     }
     return known.get(name, told)
+
+
+def mask_secrets(names: tuple[str, ...]) -> None:
+    """Let nothing that we write hold a secret of this process' environment, those of *names* among them.
+
+    What Hermes itself writes is left alone.
+    """
+    from school import masking
+
+    masking.install(names)
 
 
 def read_settings() -> Settings:

@@ -189,6 +189,26 @@ def test_guidance_before_a_turn(place: Path) -> None:
     assert "Mind the empty list." in json.dumps(told.student[0]["messages"][-1])
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+def test_subagents_have_a_coach_only_where_that_is_allowed(place: Path, allowed: bool) -> None:
+    told = session(
+        place,
+        ["make it"],
+        [call("delegate_task", goal="count to three"), say("one two three"), say("made"), say("made")],
+        [say(json.dumps({"guidance": "Mind the empty list."}))],
+        active_timing="pre",
+        completion_review=False,
+        allow_in_subagents=allowed,
+    )
+    children = [
+        json.dumps(asked["messages"])
+        for asked in told.student
+        if "make it" not in json.dumps(asked["messages"])
+    ]
+    assert children
+    assert [("Mind the empty list." in child) for child in children] == [allowed] * len(children)
+
+
 def test_the_tools_are_offered_and_answer(place: Path) -> None:
     told = session(
         place,

@@ -197,6 +197,65 @@ def test_the_real_end_of_a_session_is_written_too(school: Settings, ends: list[C
     assert len(school.governor_reports.read_text().splitlines()) == 1
 
 
+COACH = '[coach]\nmodel = "openai:coach-large"\nbase_url = "http://127.0.0.1:9/v1"\nactive = false\n'
+
+
+def test_a_coach_that_is_configured_is_there_with_its_command_and_tools(
+    school: Settings, ends: list[Callable[[], object]]
+) -> None:
+    school.hermes_home.mkdir()
+    (school.hermes_home / "school.toml").write_text(COACH)
+    host = Host()
+    plugin = register_all(host)
+    assert plugin.problems == []
+    assert set(host.commands) == {"governor", "coach"}
+    assert set(host.tools) == {"coach_consult", "coach_decide"}
+    schema = host.tools["coach_consult"]["schema"]
+    assert (schema["name"], schema["parameters"]["type"]) == ("coach_consult", "object")
+    assert host.commands["coach"]("")
+    host.invoke(*turn())
+    # The endpoint is down: that is an answer, too.
+    answer = json.loads(host.tools["coach_consult"]["handler"]({"question": "Which?"}, session_id="s1"))
+    assert "error" in answer
+    ends[0]()
+
+
+def test_a_tool_that_fails_answers_the_model(
+    school: Settings, ends: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    school.hermes_home.mkdir()
+    (school.hermes_home / "school.toml").write_text(COACH)
+
+    def broken(*_args: Any, **_more: Any) -> str:
+        raise MachineError("no disk")
+
+    monkeypatch.setattr("school.coach.tools.Tools.consult", broken, raising=False)
+    monkeypatch.setattr("school.coach.state.Memory.session", broken)
+    host = Host()
+    plugin = register_all(host)
+    answer = host.tools["coach_consult"]["handler"]({"question": "Which?"}, session_id="s1", task_id="t")
+    assert json.loads(answer) == {"error": "the coach cannot be asked now"}
+    assert "coach: coach_consult: MachineError: no disk" in plugin.problems
+    ends[0]()
+
+
+def test_a_secret_of_the_environment_is_in_nothing_that_is_written(
+    school: Settings, ends: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "sk-secret-0123456789")
+    school.hermes_home.mkdir()
+    (school.hermes_home / "school.toml").write_text(COACH)
+    host = Host()
+    register_all(host)
+    asked = turn(asked="use sk-secret-0123456789 for it")
+    for name, event in flat(asked, *[shell(f"curl -H sk-secret-0123456789 {n}", 1) for n in range(3)], end()):
+        host.invoke(name, event)
+    ends[0]()
+    written = [path for path in school.hermes_home.rglob("*") if path.is_file()]
+    assert len(written) >= 4
+    assert [path for path in written if b"sk-secret-0123456789" in path.read_bytes()] == []
+
+
 def test_the_kill_switch(
     school: Settings, ends: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
