@@ -59,7 +59,11 @@ def _after(**event: Any) -> None:
     )
 
 
-def _asked(**event: Any) -> None:
+def _asks(**_event: Any) -> None:
+    _line("asks")
+
+
+def _heard(**event: Any) -> None:
     _line("api", usage=event.get("usage"), session=event.get("session_id"))
 
 
@@ -87,7 +91,8 @@ def register(ctx: Any) -> None:
     listeners = {
         "pre_tool_call": _before,
         "post_tool_call": _after,
-        "post_api_request": _asked,
+        "pre_api_request": _asks,
+        "post_api_request": _heard,
         "api_request_error": _failed,
         "post_llm_call": _answered,
         "on_session_end": _ended,
