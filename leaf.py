@@ -15,6 +15,11 @@ Exit: 0 handed over, 1 failed or blocked (the record says why), 2 no such bead, 
 
 from __future__ import annotations
 
+from school.system import lifeline
+
+if __name__ == "__main__":
+    lifeline.hold()  # before the rest is loaded, which takes its time
+
 import errno
 import os
 import sys

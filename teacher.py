@@ -11,12 +11,15 @@
 
 A bead that cannot be reviewed is counted, backed off from and in the end blocked (``school.teaching.desk``); one whose
 record cannot even be written is left alone for a while. No bead ends the loop; a lack of the machine does so only
-where nothing could be reviewed at all.
-
-Settings are the process' own (``school.settings.current()``); those handed in are installed for the process.
+where nothing could be reviewed at all. Settings are the process' own; those handed in are installed for it.
 """
 
 from __future__ import annotations
+
+from school.system import lifeline
+
+if __name__ == "__main__":
+    lifeline.hold()  # before the rest is loaded, which takes its time
 
 import os
 import signal

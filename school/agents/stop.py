@@ -17,7 +17,7 @@ from typing import Final
 from school.system import log, processes
 
 # All that a conductor spawned is gone within two seconds of its death.
-ORPHANED_S: Final = 1.5
+ORPHANED_S: Final = 1.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _log = log.get("leaf")
 

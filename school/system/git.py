@@ -5,6 +5,9 @@ Inherited ``GIT_*`` is scrubbed (a ``GIT_DIR`` from a surrounding hook sends wor
 fsmonitor, signing, gc, pagers, external diffs and textconv are off, whatever a repository's own config says;
 ``config`` adds or overrides single keys. Only fetches by path are possible, and only where they are asked for.
 
+A command that may take longer than the usual limit ends with whoever waits for it, also when that is killed (on Linux, by
+``setpriv``); a short one ends by itself.
+
 Not promised: that filters, merge drivers and attributes of the repository are harmless. Whoever runs git over a
 tree that an agent has touched must bring a git directory and attributes of its own.
 
@@ -19,7 +22,9 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -147,7 +152,7 @@ class Git:
     ) -> subprocess.CompletedProcess[bytes]:
         """Run ``git ARGS``. With *cut*, output past *limit_bytes* ends git and is left out instead of an error."""
         argv = ("git", *_guarded(args))
-        with self._start(argv, stdin) as process:
+        with self._start((*(_tied() if timeout_s > TIMEOUT_S else ()), *argv), stdin) as process:
             pumped = pipes.pump(process, stdin, timeout_s=timeout_s, limit_bytes=limit_bytes)
         if pumped.timed_out:
             raise _failed(argv, None, pumped.err, f"no end after {timeout_s:g} s")
@@ -196,6 +201,13 @@ class Git:
     def ok(self, *args: str) -> bool:
         """Whether git said yes (exit 0); a command that cannot run at all raises."""
         return self.run(*args, check=False).returncode == 0
+
+
+@cache
+def _tied() -> tuple[str, ...]:
+    """What makes a long command end with the thread that waits for it: politely, so that git takes its lock files back."""
+    setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
+    return (setpriv, "--pdeathsig", "TERM", "--") if setpriv else ()
 
 
 def _widen(process: subprocess.Popen[bytes]) -> None:

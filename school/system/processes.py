@@ -15,13 +15,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from school.system import clock, faults, files
+from school.system import clock, faults, files, lifeline
 from school.system.foreign import Finished, RunLimits, run
 from school.system.identity import Owner, alive, identity, is_dead, look, owner_of
 from school.system.markers import VARIABLE as MARKER_VARIABLE
@@ -50,9 +49,10 @@ __all__ = [
     "spawn",
 ]
 
-LIFELINE_VARIABLE: Final = "SCHOOL_LIFELINE_FD"
-# After SIGTERM, an orphaned child of ours has this long; with its warden's patience it is well below 2 s.
-ORPHAN_GRACE_S: Final = 1.0
+LIFELINE_VARIABLE: Final = lifeline.VARIABLE
+# After SIGTERM, an orphaned child of ours has this long; with its warden's patience it is well below 2 s, also where the
+# machine is so busy that a process waits for its turn.
+ORPHAN_GRACE_S: Final = 0.7
 # Even a killed process stays while a hung disk holds it; it is not waited for longer than that.
 REAP_S: Final = 5.0
 _PASSED: Final = frozenset(
@@ -67,12 +67,12 @@ _PASSED: Final = frozenset(
 class Child:
     """A child process of ours, and the lifeline it hangs on. ``close`` lets go: the child ends by itself."""
 
-    def __init__(self, process: subprocess.Popen[bytes], lifeline: int, record: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], line: int, record: Path) -> None:
         self.process = process
         self.pid = process.pid
         self.start = look(process.pid).start
         self.record = record
-        self._lifeline = lifeline
+        self._lifeline = line
 
     def poll(self) -> int | None:
         """Its exit code (128 + n for signal n), None while it runs."""
@@ -188,24 +188,9 @@ def hold_lifeline(on_eof: Callable[[], None] | None = None) -> bool:
     """In a child: call *on_eof* (in a thread) when the parent is gone; False where there is no lifeline.
 
     Without *on_eof* the process gets SIGTERM, so that it ends in order, and SIGKILL ``ORPHAN_GRACE_S`` later.
-    The variable is taken out of the environment: the children of a child hang on lifelines of their own.
     """
-    text = os.environ.pop(LIFELINE_VARIABLE, "")
-    if not text.isdigit():
-        return False
-    fd = int(text)
-    try:
-        os.set_inheritable(fd, False)
-    except OSError:
-        return False  # started by hand with a stale variable
-    threading.Thread(target=_hold, args=(fd, on_eof or _end_self), name="lifeline", daemon=True).start()
-    return True
-
-
-def _hold(fd: int, on_eof: Callable[[], None]) -> None:
-    while os.read(fd, 64):
-        continue
-    on_eof()
+    lifeline.then(on_eof or _end_self)
+    return lifeline.hold()
 
 
 def _end_self() -> None:
