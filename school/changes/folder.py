@@ -39,6 +39,8 @@ EMPTY_TREE: Final = {
     "sha256": ("6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"),
 }
 _ATTRIBUTES: Final = "* !diff !filter -text !eol !ident !working-tree-encoding !merge !whitespace\n"
+# The objects are theirs: what they say of them beforehand is not believed.
+_CONFIG: Final = {"core.bigFileThreshold": BIG_FILE, "core.commitGraph": "false"}
 _EXCLUDES_BYTES_MAX: Final = 1024 * 1024
 _IN_PROGRESS: Final = {
     "rebase-merge": "a rebase is in progress",
@@ -117,7 +119,7 @@ class Outlook:
     def __enter__(self) -> Self:
         self._scratch = tempfile.TemporaryDirectory(prefix="outlook-")
         try:
-            self.git = Git(Path(self._scratch.name), self.root, config={"core.bigFileThreshold": BIG_FILE})
+            self.git = Git(Path(self._scratch.name), self.root, config=_CONFIG)
             self._make(Path(self._scratch.name))
         except BaseException:
             self._scratch.cleanup()

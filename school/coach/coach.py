@@ -86,7 +86,7 @@ class Coach:
         self._children: OrderedDict[str, None] = OrderedDict()
         self._latest = session_id
         self._pruned = float("-inf")
-        self.seam = Hooks(log=settings.logs_dir / "coach.jsonl")
+        self.seam = Hooks(log=settings.advisers_log)
         self._listen_to_myself()
         self._worker: Worker[_Job] = Worker(lambda job: self.seam.fire("post_llm_call", job=job))
 

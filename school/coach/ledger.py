@@ -12,6 +12,7 @@ No errors are raised; values of the wrong kind become texts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,8 +28,11 @@ _NAME_CHARS_MAX: Final = 60
 _ARGUMENT_CHARS_MAX: Final = 80
 _PREVIEW_CHARS_MAX: Final = 80
 _TURN_ID_CHARS_MAX: Final = 120
-# A longer result is shown as it begins: taking it apart would cost the turn more than a millisecond.
-_PARSED_CHARS_MAX: Final = 64 * 1024
+# A longer result is looked at where it begins and ends only.
+_PARSED_CHARS_MAX: Final = 8 * 1024
+_TAIL_CHARS: Final = 200
+_EXIT_CODE: Final = re.compile(r'"exit_code": ?(-?\d{1,9})\b')
+_FIRST_KEY: Final = re.compile(r'^\{"(?:output|content|error)": ?"')
 # The argument that says most, by the name that tools give it.
 _MAIN_ARGUMENTS: Final = ("command", "path", "file_path", "pattern", "query", "url", "goal", "name")
 
@@ -81,15 +85,27 @@ def _main_argument(args: object) -> object:
 def _preview(result: object) -> str:
     """What a result says: of a shell's, the exit code and the output; of others, error or text."""
     text = said(result)
+    if len(text) > _PARSED_CHARS_MAX:
+        return _preview_of_long(text)
     try:
-        value = loads(text.encode()) if len(text) <= _PARSED_CHARS_MAX and text.startswith("{") else None
+        value = loads(text.encode()) if text.startswith("{") else None
     except ValueError:
         value = None
     if not isinstance(value, dict):
         return text
-    code = value.get("exit_code")
     told = next((value[key] for key in ("error", "output", "content") if value.get(key)), None)
     shown = "" if told is None and "output" in value else said(text if told is None else told)
+    return _with_code(value.get("exit_code"), shown)
+
+
+def _preview_of_long(text: str) -> str:
+    """The same, without taking apart what would cost the turn more than a millisecond."""
+    code = _EXIT_CODE.search(text, len(text) - _TAIL_CHARS)
+    beginning = _FIRST_KEY.sub("", text[: _PREVIEW_CHARS_MAX * 8]).replace("\\n", " ")
+    return _with_code(int(code[1]) if code else None, beginning)
+
+
+def _with_code(code: object, shown: str) -> str:
     return f"exit {code} {shown}" if isinstance(code, int) and code else shown
 
 

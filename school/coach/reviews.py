@@ -22,7 +22,10 @@ from school.coach.state import Memory, State
 from school.coach.terms import CoachTerms
 from school.errors import GitError, MachineError
 from school.system import clock as clocks
+from school.system import log
 from school.system.clock import Clock
+
+_log = log.get("coach")
 
 # Of the gate's time, so much at least is for the model.
 _MODEL_SHARE: Final = 0.5
@@ -178,6 +181,9 @@ class Reviews:
                 routing.tell(state, "hold", finding, at=at, source=kind, delivered=True)
             elif way == "note":
                 routing.pend(state, finding, turn=turn, source=kind, at=at)
+        _log.info(
+            "coach.found", source=kind, severity=finding.severity, title=finding.title, way=way, turn=turn
+        )
         if way == "inject":
             self._inject(session_id, finding, turn, kind)
         if self._around.post is not None:

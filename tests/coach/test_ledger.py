@@ -148,6 +148,13 @@ def test_cards_say_the_tool_its_main_argument_and_how_it_went() -> None:
     )
     assert card("odd", None, None, None) == "odd() ok"
     assert card("odd", ["a"], "blocked", '{"a": ' + "[" * 50_000) == 'odd(a) blocked: {"a": ' + "[" * 73 + "…"
+    long = json.dumps({"output": "F" + "\nline" * 20_000, "exit_code": 2, "error": None})
+    assert card("terminal", {"command": "make"}, "ok", long).startswith(
+        "terminal(make) ok: exit 2 F line line"
+    )
+    assert card("terminal", {"command": "make"}, "ok", long.replace("2,", "0,")).startswith(
+        "terminal(make) ok: F line line"
+    )
     assert len(card("n" * 500, {"command": "c" * 500_000}, "s" * 100, "r" * 5_000_000)) <= 240
 
 
