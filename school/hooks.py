@@ -140,7 +140,7 @@ class Hooks:
         try:
             return step()
         except Exception as cause:  # noqa: BLE001 - advisers are fail-open from their building on
-            self._fault(_Listener(adviser, what, step, 0.0), type(cause).__name__, _reason(cause))
+            self.report(adviser, what, *_reason(cause))
             return None
 
     def close(self) -> None:
@@ -158,26 +158,34 @@ class Hooks:
             )
         except patience.TookTooLong:
             listener.silent_until = self._monotonic() + self._suppress_s
-            self._fault(listener, "timeout", f"no answer within {listener.timeout_s:g} s")
+            self.report(
+                listener.adviser, listener.name, f"no answer within {listener.timeout_s:g} s", "timeout"
+            )
         except patience.Crowded:
-            self._fault(listener, "crowded", "too many callbacks hang; it was not asked")
+            self.report(
+                listener.adviser, listener.name, "too many callbacks hang; it was not asked", "crowded"
+            )
         except patience.Failed as failed:
-            self._fault(listener, type(failed.cause).__name__, _reason(failed.cause))
+            self.report(listener.adviser, listener.name, *_reason(failed.cause))
         return None
 
-    def _fault(self, listener: _Listener, kind: str, reason: str) -> None:
-        """Tell of a fault: in the list while there is room, in the log the 1st, 2nd, 4th, 8th ... time."""
+    def report(self, adviser: str, what: str, reason: str, kind: str = "told") -> None:
+        """Record a fault: in the list while there is room, in the log the 1st, 2nd, 4th, 8th ... time of its *kind*.
+
+        For an adviser, too, that has to say what is wrong with its settings.
+        """
+        reason = files.well_formed(reason)[:FAULT_CHARS_MAX]
         with self._lock:
-            key = (listener.adviser, listener.name, kind if len(self._counts) < KINDS_MAX else "")
+            key = (adviser, what, kind if len(self._counts) < KINDS_MAX else "")
             count = self._counts[key] = self._counts.get(key, 0) + 1
-        self._note(f"{listener.adviser}: {listener.name}: {reason}")
+        self._note(f"{adviser}: {what}: {reason}")
         if self._log is None or count & (count - 1):
             return
         line = {
             "at": clock.now(),
             "event": "adviser.failed",
-            "adviser": listener.adviser,
-            "hook": listener.name,
+            "adviser": adviser,
+            "hook": what,
             "kind": kind,
             "reason": reason,
             "count": count,
@@ -193,15 +201,14 @@ class Hooks:
                 self.faults.append(files.well_formed(fault)[:FAULT_CHARS_MAX])
 
 
-def _reason(cause: BaseException) -> str:
-    """*cause* in words; a message that cannot be made is left out."""
+def _reason(cause: BaseException) -> tuple[str, str]:
+    """*cause* in words, and its kind; a message that cannot be made is left out."""
     name = type(cause).__name__
     try:
         text = str(cause)
     except Exception:  # noqa: BLE001 - the exception is the adviser's, its text too
         text = ""
-    said = text if isinstance(cause, _Nonsense) else f"{name}: {text}"
-    return files.well_formed(said)[:FAULT_CHARS_MAX]
+    return text if isinstance(cause, _Nonsense) else f"{name}: {text}", name
 
 
 def _copies(event: Mapping[str, Any]) -> dict[str, Any]:

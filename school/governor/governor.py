@@ -93,7 +93,9 @@ class Governor:
         return self.terms.thresholds
 
     def listen(self, hooks: Hooks) -> None:
-        """Hear of what *hooks* are told; nothing where the kill switch is on."""
+        """Hear of what *hooks* are told; nothing where the kill switch is on. What is wrong with the settings is said."""
+        for problem in self.terms.problems:
+            hooks.report(ADVISER, "settings", problem, kind=problem)
         if not self.terms.enabled:
             return
         for name in _HEARD:

@@ -46,9 +46,8 @@ class Plugin:
     @property
     def problems(self) -> list[str]:
         """What did not go as it should, up to now."""
-        terms = self._governor.terms.problems if self._governor else ()
         faults = [fault for hooks in self._advisers.values() for fault in hooks.faults]
-        return [*self._setup.faults, *terms, *faults][:PROBLEMS_MAX]
+        return [*self._setup.faults, *faults][:PROBLEMS_MAX]
 
     def register(self) -> None:
         """Everything, each on its own."""

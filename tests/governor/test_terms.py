@@ -8,7 +8,8 @@ import json
 import pytest
 
 from school.errors import ConfigError
-from school.governor import Thresholds, read
+from school.governor import Governor, Thresholds, read
+from school.hooks import Hooks
 from school.settings import Settings
 
 
@@ -72,6 +73,15 @@ def test_a_value_that_cannot_be_is_named_and_the_others_hold(school: Settings, v
     assert terms.thresholds == Thresholds(api_error_threshold=1)
     [problem] = terms.problems
     assert problem.startswith(f"escalation-governor.json: repeat_call_threshold: {str(value)!r} is ignored: ")
+
+
+def test_what_was_ignored_is_said_where_faults_are(school: Settings) -> None:
+    hooks = Hooks()
+    Governor(school, table={"repeat_call_threshold": 0, "x": 1}).listen(hooks)
+    assert [fault.split(": ")[:4] for fault in hooks.faults] == [
+        ["governor", "settings", "[governor]", "repeat_call_threshold"],
+        ["governor", "settings", "[governor]", "x"],
+    ]
 
 
 def test_unknown_keys_and_too_many_actions(school: Settings) -> None:
