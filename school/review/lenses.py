@@ -13,6 +13,7 @@ Errors: ``GitError`` when the clone lacks what the bag names.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from school.changes import Change, listing_of_commits
 from school.contracts import CheckContext, Criterion, Receipt, bounded
-from school.review.answer import form
+from school.review.answer import form, schema
 from school.review.fence import Fence
 from school.system.git import Git
 
@@ -125,7 +126,11 @@ class Material:
             "# The whole change, by its size\n\n" + fence("what was changed, file by file", self.stat),
             self._heading(number) + fence("diff", part.text or "nothing was changed"),
             f"# Your answer\n\nThe lens is {self.lens}: {QUESTIONS[self.lens]}\n\n{form(self.asked)}",
-            stricter and _STRICTER.format(why=fence("what was wrong", stricter)),
+            stricter
+            and _STRICTER.format(
+                why=fence("what was wrong", stricter),
+                schema=json.dumps(schema(self.asked), ensure_ascii=False),
+            ),
         ]
         return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -177,7 +182,8 @@ class Material:
 
 _STRICTER: Final = (
     "# Once more\n\nYour last answer to this request could not be used:\n\n{why}\n\nThere is no third time. Write exactly one "
-    "JSON object in the form above: begin with an opening brace, end with the closing one, nothing around it."
+    "JSON object in the form above: begin with an opening brace, end with the closing one, nothing around it. This is its "
+    "JSON Schema:\n\n{schema}"
 )
 
 

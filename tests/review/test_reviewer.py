@@ -334,6 +334,17 @@ def test_a_change_in_parts_is_shown_whole_and_each_part_must_pass(judged: Judged
     assert decide("cto", [CheckResult("c", "CORRECTNESS"), third]).verdict == "FAIL"
 
 
+def test_the_second_request_says_what_was_wrong_and_there_is_no_third(judged: Judged) -> None:
+    model = Model("I would pass it.", PASSED)
+    assert ask(judged, model).no_verdict == ""
+    first, second = (prompt for _, prompt in model.asked)
+    assert "could not be used" not in first
+    assert "it is not one JSON object and nothing else" in second
+    assert '"additionalProperties": false' in second
+    assert "I would pass it." not in second
+    assert [system.partition("<<<")[2][:16] for system, _ in model.asked] != [""] * 2
+
+
 def test_binary_files_are_named(judged: Judged) -> None:
     result = ask(judged, Model(PASSED), {"logo.png": b"\x89PNG\0\0\1", **EDIT})
     assert (result.no_verdict, result.notes) == ("", ["shown by name only, binary: logo.png"])
