@@ -28,6 +28,7 @@ TRANSCRIPT: Final = "transcript.jsonl"
 TURNS_MAX: Final = 8
 SUMMARY_BYTES_MAX: Final = 16 * 1024
 CONTENT_BYTES_MAX: Final = 512 * 1024
+ERROR_BYTES_MAX: Final = 1000
 HISTORY_MAX: Final = 200
 HISTORY_BYTES_MAX: Final = 16 * 1024
 _WAITED_IN_VAIN: Final = ("timeout", "stalled", "startup")
@@ -220,8 +221,10 @@ class Turns:
         if end.waiting and outcome.reason in _WAITED_IN_VAIN:
             outcome.reason = "unavailable"
             outcome.detail += f"; {end.waiting}"
-        if self.errors:
-            outcome.detail += f"; its last error: {self.errors[-1]}"
+        printed = outcome.output.strip().splitlines()
+        last = self.errors[-1] if self.errors else printed[-1] if printed else ""
+        if last:
+            outcome.detail += f"; its last error: {bounded(last, ERROR_BYTES_MAX)}"
 
     # --- what is kept -----------------------------------------------------------------------------------
 

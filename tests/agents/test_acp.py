@@ -278,3 +278,31 @@ def test_a_call_of_any_shape_is_an_event(update: dict[str, Any]) -> None:
     assert call is not None
     told = event(call, lambda _name: None, str)
     assert told.result == {"output": "", "exit_code": None, "error": "the agent calls it failed"}
+
+
+def test_what_an_agent_tells_of_its_calls_is_bounded() -> None:
+    calls = Calls()
+    huge = {
+        "kind": "edit",
+        "content": [{"type": "diff", "path": "a", "oldText": "x" * 10_000_000}],
+        "rawInput": ["y" * 10_000] * 5000,
+    }
+    for number in range(300):
+        assert calls.hear({**huge, "toolCallId": f"c-{number}"}, 1.0) is None
+    assert [call.id for call in calls.open()] == [f"c-{number}" for number in range(200, 300)]
+    (last,) = [call for call in calls.open() if call.id == "c-299"]
+    assert len(json.dumps([last.content, last.raw_input])) < 500_000
+    ended = calls.hear({"toolCallId": "c-299", "status": "completed"}, 2.0)
+    assert ended is last
+    assert calls.hear({"toolCallId": "c-299", "status": "completed"}, 3.0) is None
+
+
+def test_an_agent_that_asks_and_takes_no_answer_is_read_no_further(drive: Drive) -> None:
+    drive.limits = {"stall_timeout_s": 3.0}
+    (drive.repo / "big.txt").write_text("x" * 4_000_000)
+    request = {"jsonrpc": "2.0", "id": 1, "method": "fs/read_text_file", "params": {"path": "big.txt"}}
+    begun, memory = time.monotonic(), psutil.Process().memory_info().rss
+    outcome = drive.run(scripted([["raw", json.dumps(request) + "\n", 3000], ["die", 0]]))
+    assert time.monotonic() - begun < 60
+    assert outcome.reason in ("exit", "stalled")
+    assert psutil.Process().memory_info().rss - memory < 1_500_000_000

@@ -177,7 +177,8 @@ def test_a_cost_limit_that_cannot_be_kept_is_refused_before_anything_is_spent(dr
 @pytest.mark.parametrize(
     ("used", "tokens", "growth", "refused", "room"),
     [
-        ((0, 0), None, 10**9, False, 16_000),
+        ((0, 0), None, 10**9, False, None),
+        ((0, 0), 20_000, 400, False, None),
         ((0, 0), 1000, 400, False, 900),
         ((0, 0), 1000, 4000, True, 16),
         ((300, 100), 1000, 0, False, 200),
@@ -185,7 +186,7 @@ def test_a_cost_limit_that_cannot_be_kept_is_refused_before_anything_is_spent(dr
     ],
 )
 def test_the_next_call_is_reckoned_from_the_last(
-    used: tuple[int, int], tokens: int | None, growth: int, refused: bool, room: int
+    used: tuple[int, int], tokens: int | None, growth: int, refused: bool, room: int | None
 ) -> None:
     budget = Budget(tokens=tokens)
     if any(used):

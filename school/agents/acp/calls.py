@@ -17,9 +17,16 @@ from typing import Any, Final
 from school.contracts import bounded
 from school.system.files import well_formed
 
-CALLS_MAX: Final = 2000
+# Ended ones are kept by name only.
+CALLS_MAX: Final = 5000
+OPEN_MAX: Final = 100
 TEXT_BYTES_MAX: Final = 64 * 1024
 PATHS_MAX: Final = 50
+ITEMS_MAX: Final = 50
+DEPTH_MAX: Final = 4
+KEY_CHARS_MAX: Final = 100
+TEXT_BYTES_MIN: Final = 100
+VALUE_BYTES_MAX: Final = 256 * 1024
 _READING: Final = frozenset({"read", "search", "think", "fetch", "switch_mode"})
 _SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
 _NAMES: Final = {
@@ -83,6 +90,9 @@ class Calls:
         if call is None:
             if len(self._calls) >= CALLS_MAX:
                 return None
+            # Some agents never say that a call ended.
+            for forgotten in self.open()[: 1 - OPEN_MAX]:
+                del self._calls[forgotten.id]
             call = self._calls[name] = Call(name, now)
         _take(call, update)
         if call.status not in ("completed", "failed") or call.ended:
@@ -102,12 +112,29 @@ def _take(call: Call, update: Mapping[str, Any]) -> None:
     call.kind = _text(update.get("kind")) or call.kind
     call.status = _text(update.get("status")) or call.status
     if isinstance(update.get("content"), list):
-        call.content = [item for item in update["content"] if isinstance(item, dict)]
+        call.content = [_small(item) for item in update["content"][:ITEMS_MAX] if isinstance(item, dict)]
     if isinstance(update.get("locations"), list):
         found = [item.get("path") for item in update["locations"] if isinstance(item, dict)]
         call.paths = [path for path in found if isinstance(path, str)][:PATHS_MAX]
-    call.raw_input = update.get("rawInput", call.raw_input)
-    call.raw_output = update.get("rawOutput", call.raw_output)
+    call.raw_input = _small(update.get("rawInput", call.raw_input))
+    call.raw_output = _small(update.get("rawOutput", call.raw_output))
+
+
+def _small(value: Any, room: list[int] | None = None, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
+    """*value* with as much of its text as an event may show; *room* is what is left of it for all."""
+    room = [VALUE_BYTES_MAX] if room is None else room
+    if isinstance(value, str):
+        kept = bounded(value, min(TEXT_BYTES_MAX, room[0])) if room[0] >= TEXT_BYTES_MIN else ""
+        room[0] -= len(kept)
+        return kept
+    if depth > DEPTH_MAX:
+        return None
+    if isinstance(value, dict):
+        items = list(value.items())[:ITEMS_MAX]
+        return {str(key)[:KEY_CHARS_MAX]: _small(item, room, depth + 1) for key, item in items}
+    if isinstance(value, list):
+        return [_small(item, room, depth + 1) for item in value[:ITEMS_MAX]]
+    return value
 
 
 def _text(value: object) -> str:

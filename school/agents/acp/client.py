@@ -89,7 +89,7 @@ class Client:
             found = await answer if asyncio.iscoroutine(answer) else answer
         except FileNotFoundError as error:
             raise RequestError.resource_not_found(str(params.get("path") or "")) from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, OverflowError) as error:
             raise RequestError.invalid_params({"details": str(error)[:500]}) from error
         return dict(found)
 

@@ -2,7 +2,8 @@
 
 A ``Transport`` of the library: ``send`` and ``receive`` move messages, None is the end. What is no JSON object is passed over
 (some agents print a greeting), but no more than ``JUNK_MAX`` times in a row: then the agent speaks no ACP, and for us
-its output ends. ``fault`` says so. A line of any length costs no more memory than the talk allows.
+its output ends. ``fault`` says so. A line of any length costs no more memory than the talk allows, and an agent that asks
+without taking answers is read no further while ``OPEN_MAX`` of its requests wait for one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 from school.agents.talk import LineTooLong, Wire
 
 JUNK_MAX: Final = 200
+OPEN_MAX: Final = 64
 SHOWN: Final = 200
 
 
@@ -22,23 +24,33 @@ class Transport:
 
     def __init__(self, wire: Wire) -> None:
         self.fault = ""
+        self._gone = False
         self._wire = wire
         self._turn = asyncio.Lock()
+        self._open = asyncio.Semaphore(OPEN_MAX)
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Send one message; ConnectionError when the agent is gone or does not read."""
+        """Send one message; ConnectionError when the agent is gone or does not read what we ask of it."""
         raw = json.dumps(message).encode("ascii") + b"\n"
-        async with self._turn:
-            try:
+        answer = "method" not in message
+        try:
+            async with self._turn:
                 await self._wire.write(raw)
-            except TimeoutError as error:
+        except (TimeoutError, BrokenPipeError) as error:
+            self._gone = True
+            if isinstance(error, TimeoutError):
                 self.fault = "it does not read what it is sent"
-                raise ConnectionError(self.fault) from error
+            # Nobody waits for an answer of ours any more.
+            if not answer:
+                raise ConnectionError(self.fault or "it is gone") from error
+        finally:
+            if answer:
+                self._open.release()
 
     async def receive(self) -> dict[str, Any] | None:
         """The next message, None at the end."""
         junk = 0
-        while not self.fault:
+        while not self.fault and not self._gone:
             # Handlers are tasks: without this, an agent that floods us would pile them up.
             await asyncio.sleep(0)
             try:
@@ -50,6 +62,8 @@ class Transport:
                 break
             message = _message(line)
             if message is not None:
+                if "method" in message and "id" in message:
+                    await self._open.acquire()
                 return message
             junk += bool(line.strip())
             if junk > JUNK_MAX:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -59,6 +60,8 @@ def run_acp(job: Job, brief: Brief) -> AgentOutcome:
             f"{job.spec.name}: an agent of kind acp needs the extra schoolhouse[acp], which is not installed"
         )
         return AgentOutcome(claim=read_claim(job.result_path)[0], reason="not_installed", detail=detail)
+    # The library tells the root logger of what an agent does wrong; without a handler that would go to stderr.
+    logging.getLogger().addHandler(logging.NullHandler())
     prompt = files.well_formed(prompt_for(brief))
     files.write_atomic(files.ensure_dir(job.output_dir) / "prompt.md", prompt.encode())
     lead = _Lead(job, prompt, read_only=brief.role in READ_ONLY_ROLES)

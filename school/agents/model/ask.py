@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
 
 TEXT_BYTES_MAX: Final = 4 * 1024 * 1024
-MAX_TOKENS: Final = 16_000
 PATIENCE_S: Final = 30.0
 # Beyond the time limit: only something that asyncio cannot interrupt, a name server for one, takes longer.
 GRACE_S: Final = 2.0
@@ -72,9 +71,7 @@ class _Caller:
             return Answer(model=self.model, reason=failed.reason, detail=failed.detail, usage=_usage(0))
         try:
             message = ModelRequest.user_text_prompt(valid(prompt), instructions=valid(system) or None)
-            response = await endpoint.request(
-                [message], deadline=deadline, patience_s=PATIENCE_S, max_tokens=MAX_TOKENS
-            )
+            response = await endpoint.request([message], deadline=deadline, patience_s=PATIENCE_S)
             return _understood(self.model, response, endpoint)
         except CallFailed as failed:
             return Answer(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 REQUESTS_MAX: Final = 250
+# Nobody answers with more at once, so a larger remainder is no limit worth sending.
 ANSWER_TOKENS: Final = 16_000
 # A call that may answer with less is not worth its input.
 ANSWER_TOKENS_MIN: Final = 16
@@ -52,13 +53,12 @@ class Budget:
                 )
         return "", ""
 
-    def output_tokens(self, growth: int) -> int:
-        """How many tokens the next answer may have."""
+    def output_tokens(self, growth: int) -> int | None:
+        """How many tokens the next answer may have; None where that need not be said."""
         if self.tokens is None:
-            return ANSWER_TOKENS
-        return max(
-            ANSWER_TOKENS_MIN, min(ANSWER_TOKENS, self.tokens - self.used_tokens - self._input(growth))
-        )
+            return None
+        left = self.tokens - self.used_tokens - self._input(growth)
+        return max(ANSWER_TOKENS_MIN, left) if left < ANSWER_TOKENS else None
 
     def _input(self, growth: int) -> int:
         return self.last_tokens + growth // _CHARS_PER_TOKEN

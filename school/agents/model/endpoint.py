@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 DETAIL_BYTES_MAX: Final = 1000
+ANTHROPIC_TOKENS: Final = 16_000
 TRIES: Final = 4
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 20.0
@@ -165,8 +166,10 @@ class Endpoint:
         from pydantic_ai.settings import ModelSettings
 
         settings = ModelSettings(max_retries=0, timeout=within_s, request_timeout=within_s)
-        if max_tokens is not None:
-            settings["max_tokens"] = max_tokens
+        # Anthropic wants a number; elsewhere one that is larger than a small model's context would be refused.
+        limit = max_tokens or (ANTHROPIC_TOKENS if self.provider == "anthropic" else None)
+        if limit is not None:
+            settings["max_tokens"] = limit
         self.requests += 1
         try:
             return await model_request(

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from school.agents.model.endpoint import CallFailed, Endpoint, Failure
 
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+# Spelled out in ASCII, six bytes for one at worst, an answer fits a line.
+ANSWER_BYTES_MAX: Final = 2 * 1024 * 1024
 BEAT_S: Final = 15.0
 PATIENCE_S: Final = 60.0
 ATTEMPT_S: Final = 600.0
@@ -138,7 +140,7 @@ class Loop:
         ]
         endpoint = None
         try:
-            endpoint = connect(self.spec, os.environ)
+            endpoint = connect(self.spec, os.environ, answer_bytes=ANSWER_BYTES_MAX)
             endpoint.first_wait_s = self.first_wait_s
             self._bounded(endpoint)
             while (order := await self.leaf.order("turn", "end"))["do"] == "turn":
