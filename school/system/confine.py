@@ -161,10 +161,14 @@ def _is_through_link(place: Path) -> bool:
 
 
 def _needed_in_tmp(policy: Policy, ways: Iterable[Path], cwd: Path, argv: Sequence[str]) -> Iterable[Path]:
-    """The entries of the machine's ``/tmp`` that the command must still see: those of the policy, and what it names."""
+    """The entries of the machine's ``/tmp`` that the command must still see: those of the policy, and what it names.
+
+    Our own code and its interpreter too: the inner warden is run from there, and either may have been put below /tmp.
+    """
     if policy.tmp is None:
         return set()
-    named = [*ways, Path(os.path.realpath(cwd)), Path(sys.prefix)]
+    ours = (str(cwd), sys.prefix, sys.base_prefix, __file__)
+    named = [*ways, *(Path(os.path.realpath(place)) for place in ours)]
     named += [Path(found) for word in argv for found in _IN_TMP.findall(word)]
     top = len(_TMP.parts)
     entries = {Path(*place.parts[: top + 1]) for place in named if _TMP in place.parents}

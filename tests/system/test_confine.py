@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -8,7 +12,7 @@ import pytest
 from school.errors import MachineError
 from school.system import confine, processes
 from school.system.processes import RunLimits
-from tests.support import require_confinement
+from tests.support import ROOT, require_confinement
 
 QUICK = RunLimits(timeout_s=20, grace_s=0.3)
 
@@ -157,3 +161,29 @@ def test_the_profile_for_macos_lets_the_last_rule_decide(tmp_path):
     assert rules[-1] == "(deny network*)"
     hidden = rules.index(f'(deny file-read* file-write* (subpath "{tmp_path}/a"))')
     assert rules.index(f'(allow file-write* (subpath "{tmp_path}/a/own"))') > hidden
+
+
+def test_our_own_code_may_lie_below_tmp(place):
+    """In an entry of its own there, as a clone that somebody tries out does; the inner warden is run from it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as elsewhere:
+        shutil.copytree(
+            ROOT / "school", Path(elsewhere) / "school", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        script = (
+            "import pathlib, sys\n"
+            "from school.system import confine, processes\n"
+            "own = pathlib.Path(sys.argv[1])\n"
+            "policy = confine.Policy(write=(own,), tmp=own / 'tmp')\n"
+            "done = processes.run(['echo', 'hello'], cwd=own, env={'PATH': '/usr/bin:/bin'}, marker='m',\n"
+            "    limits=processes.RunLimits(timeout_s=20), confinement=policy)\n"
+            "print(done.exit_code, done.stdout.decode().strip())\n"
+        )
+        ran = subprocess.run(
+            [sys.executable, "-c", script, str(place / "own")],
+            cwd=elsewhere,
+            env={**os.environ, "PYTHONPATH": elsewhere},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (ran.stdout, ran.returncode) == ("0 hello\n", 0), ran.stderr
