@@ -82,9 +82,11 @@ def _ending(outcome: AgentOutcome, reading: Reading, spec: AgentSpec) -> tuple[s
 def _cut_short(outcome: AgentOutcome, reading: Reading, why: str) -> tuple[str, str]:
     """Why a turn was ended from outside: its own fault, or that of the endpoint it waited for."""
     if reading.reason in _OF_THE_ENDPOINT and not reading.ended:
-        return reading.reason, f"{outcome.detail}; its model's endpoint had failed it{why}"
-    if outcome.reason == "stalled" and reading.waiting:
-        return "unavailable", f"{outcome.detail}; it waited for an answer of its model"
+        return reading.reason, f"{outcome.detail}; its model could not be had{why}"
+    if outcome.reason in ("stalled", "startup") and reading.waiting:
+        waited = "it waited for an answer of its model"
+        mute = "it never began: perhaps it waits for a login, for trust in the folder, or for its endpoint"
+        return "unavailable", f"{outcome.detail}; {waited if reading.session else mute}"
     return outcome.reason, outcome.detail + (f"; its last error{why}" if why else "")
 
 

@@ -103,6 +103,11 @@ def asks_the_terminal() -> None:
         terminal.readline()
 
 
+def waits_for_a_login() -> None:
+    print("Open https://auth.example.invalid/device and enter ABCD-1234", flush=True)
+    time.sleep(3600)
+
+
 def grandchild() -> None:
     begin()
     edit()
@@ -130,6 +135,8 @@ BEHAVIOURS = {
     "flood": flood,
     "asks": asks,
     "asks-the-terminal": asks_the_terminal,
+    "waits-for-a-login": waits_for_a_login,
+    "mute": lambda: time.sleep(3600),
     "grandchild": grandchild,
 }
 

@@ -22,7 +22,7 @@ from tests.leaves import content, new_bead, run
 FAKE = str(Path(__file__).with_name("fake_cli.py"))
 # What the flood prints. The whole two gigabytes: SCHOOL_FLOOD_BYTES=2147483648.
 FLOOD_BYTES = int(os.environ.get("SCHOOL_FLOOD_BYTES") or 64 * 1024 * 1024)
-QUICK = {"startup_timeout_s": 30.0, "stall_timeout_s": 2.0, "agent_timeout_s": 60.0}
+QUICK = {"startup_timeout_s": 3.0, "stall_timeout_s": 2.0, "agent_timeout_s": 60.0}
 
 # No turn after the first.
 ALONE = {"on_stop": False}
@@ -52,6 +52,8 @@ def place(tmp_path: Path, school: Settings) -> Place:
         ("nothing", "exit", True, "ended with exit status 0 and reported no end of its turn"),
         ("137", "killed", True, "137"),
         ("asks", "login", False, "Do you trust the files in this folder?"),
+        ("waits-for-a-login", "unavailable", False, "perhaps it waits for a login"),
+        ("mute", "unavailable", False, "perhaps it waits for a login"),
         ("asks-the-terminal", "exit", True, "ended with exit status 1"),
     ],
 )

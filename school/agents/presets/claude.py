@@ -71,7 +71,7 @@ class Claude(Preset):
         return Start(argv, env=env)
 
     def read(self, said: Said) -> Reading:
-        reading = Reading()
+        reading = Reading(waiting=True)
         asked: dict[str, dict[str, Any]] = {}
         wait_ms = 0
         began = False

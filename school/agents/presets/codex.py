@@ -63,7 +63,7 @@ class Codex(Preset):
         return Start([*spec.argv, "exec", *again, *options, *session, "-"], env=env)
 
     def read(self, said: Said) -> Reading:
-        reading = Reading(cumulative=True)
+        reading = Reading(cumulative=True, waiting=True)
         messages: list[str] = []
         began = False
         for event in objects(said.stdout):

@@ -72,11 +72,12 @@ class OpenCode(Preset):
         return Start(argv, env=env)
 
     def read(self, said: Said) -> Reading:
-        reading = Reading()
+        reading = Reading(waiting=True)
         last_ms = 0
         began = False
         for event in objects(said.stdout):
             began = True
+            reading.waiting = False  # a tool at work is told of only when it has ended
             _take(event, reading)
             if event.get("type") in ("text", "tool_use"):
                 last_ms = max(last_ms, whole(event.get("timestamp")))
