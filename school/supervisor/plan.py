@@ -105,7 +105,7 @@ def refuse_bad_numbers(request: Request) -> None:
     for flag, value in (("--rounds", request.rounds), ("--leaves", request.leaves)):
         if value is not None and value < 1:
             raise ConfigError(f"{flag} {value}: must be at least 1")
-    if request.rounds is not None and not request.loop:
+    if (request.rounds or 1) > 1 and not request.loop:
         raise ConfigError(f"--rounds {request.rounds}: without --loop there is one round; give --loop too")
     if request.handoff_timeout_s is not None and not 0 < request.handoff_timeout_s < float("inf"):
         raise ConfigError(
