@@ -61,7 +61,9 @@ class Absences:
     def note(self, agent: Mapping[str, Any], reason: str, retry_at: str) -> str:
         """An attempt of *agent* ended for *reason*; what follows, in a sentence."""
         away = self.known.setdefault(key_of(agent), _Away(str(agent.get("name") or "")))
-        away.row, away.reason = away.row + 1, reason
+        # Others that were at work when it went away tell the same once more.
+        away.row += self.clock.monotonic() >= away.until
+        away.reason = reason
         wait_s, stated = self._wait(away, retry_at)
         what = f"{away.name}: {_WORDS[reason]}"
         if reason == "login" or wait_s > PAUSE_S_MAX or away.row >= ROW_MAX:
@@ -69,7 +71,7 @@ class Absences:
             times = f" ({away.row} times in a row)" if away.row > 1 else ""
             away.gone = f"{reason}: {what}{until}{times}"
             return f"{what}{until}{times}; it is not waited for in this run, and its tasks are left to a later one"
-        away.until = self.clock.monotonic() + wait_s
+        away.until = max(away.until, self.clock.monotonic() + wait_s)
         away.until_at = (parse(self.clock.now()) + timedelta(seconds=wait_s)).isoformat(timespec="seconds")
         return f"{what}; its tasks wait {wait_s:.0f} s, until {away.until_at}; those of others go on"
 

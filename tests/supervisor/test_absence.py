@@ -66,15 +66,26 @@ def test_pauses_that_nobody_stated_double_and_end(absences):
     for _ in range(ROW_MAX):
         absences.note(ONE, "quota", "")
         waits.append(wait(absences))
+        absences.clock.advance(waits[-1] or 0)
     assert waits == [60.0, 120.0, 240.0, 480.0, None]
     assert absences.gone(ONE).endswith("(5 times in a row)")
     assert absences.rows() == [{"agent": "one", "reason": "quota", "until": ""}]
 
 
+def test_students_that_were_at_work_together_are_one_absence(absences):
+    for _ in range(2 * ROW_MAX):
+        absences.note(ONE, "quota", "")
+    assert wait(absences) == 60.0
+    absences.note(ONE, "quota", "2030-01-01T12:05:00+00:00")
+    absences.note(ONE, "quota", "2030-01-01T12:03:00+00:00")
+    assert wait(absences) == 300.0
+
+
 def test_an_agent_that_worked_again_begins_a_new_row(absences):
     for _ in range(3):
         absences.note(ONE, "unavailable", "2031-01-01T00:00:00+00:00")
-    assert wait(absences) == 40.0
+        absences.clock.advance(last := wait(absences))
+    assert last == 40.0
     absences.back(ONE)
     absences.note(ONE, "unavailable", "")
     assert wait(absences) == 10.0
