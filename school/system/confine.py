@@ -57,6 +57,9 @@ _BUBBLEWRAP: Final = (
     "--ro-bind", "/", "/", "--dev", "/dev", "--size", str(SHM_BYTES), "--perms", "1777",
     "--tmpfs", "/dev/shm",  # noqa: S108 - the place itself
     "--remount-ro", "/dev", "--proc", "/proc",
+    # What the kernel lets uid 0 write whatever its capabilities; bubblewrap covers them only where it takes them for
+    # writable, and the folder of the settings does not look so.
+    "--ro-bind", "/proc/sys", "/proc/sys", "--ro-bind-try", "/proc/sysrq-trigger", "/proc/sysrq-trigger",
 )  # fmt: skip
 
 _Way = Literal["hide", "read", "write"]
