@@ -38,7 +38,6 @@ LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 ANSWER_BYTES_MAX: Final = 2 * 1024 * 1024
 BEAT_S: Final = 15.0
 PATIENCE_S: Final = 60.0
-ATTEMPT_S: Final = 600.0
 # An answer of nothing at all is asked for again, one that was cut off is continued; not for ever.
 EMPTY_MAX: Final = 3
 CUT_MAX: Final = 3
@@ -124,6 +123,7 @@ class Loop:
         self._grown = 0
         self._definitions: list[ToolDefinition] = []
         self.first_wait_s = float(start["first_wait_s"])
+        self.attempt_s = float(start["attempt_s"])
 
     async def run(self) -> None:
         """Turn after turn, until told to end."""
@@ -222,7 +222,7 @@ class Loop:
             tools=self._definitions,
             deadline=self.deadline,
             patience_s=PATIENCE_S,
-            attempt_s=ATTEMPT_S,
+            attempt_s=self.attempt_s,
             max_tokens=self.budget.output_tokens(growth),
             on_error=self._on_error,
         )

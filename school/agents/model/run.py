@@ -31,6 +31,8 @@ from school.system import files
 PLATFORM: Final = "school"
 PROGRAM: Final = Path(__file__).with_name("main.py")
 FIRST_WAIT_S: Final = 1.0
+# One try of one request; an endpoint that has not answered by then does not.
+ATTEMPT_S: Final = 600.0
 # What the loop reports and what that means for the bead; anything else that it says is no reason.
 REASONS: Final = frozenset({"quota", "unavailable", "login", "refused", "limit", "budget", "not_installed"})
 # A run that ends while its endpoint has kept it waiting this long, or half its time, failed for want of an answer.
@@ -105,6 +107,7 @@ class _Lead:
                 for tool in self.job.tools
             ],
             "first_wait_s": FIRST_WAIT_S,
+            "attempt_s": ATTEMPT_S,
             "limits": {
                 "tokens": limits.tokens,
                 "cost_usd": limits.cost_usd,
