@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from school import settings
+from school.confinement import for_checks
 from school.contracts import CheckContext, CheckResult, Finding, TeacherRole, Terms
 from school.review.checks import for_role
 from school.verification.bench import Bench
@@ -72,7 +74,9 @@ class Judged:
                 content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape")
             )
 
-    def context(self, edit: Edit, role: TeacherRole = "cto", **bag: Any) -> CheckContext:
+    def context(
+        self, edit: Edit, role: TeacherRole = "cto", *, confined: bool = False, **bag: Any
+    ) -> CheckContext:
         """The context of *edit*; keywords are the bag's fields, those of ``Terms`` among them."""
         git(self.repo, "checkout", "-q", "--force", "--detach", self.base)
         git(self.repo, "clean", "-ffdxq")
@@ -113,11 +117,22 @@ class Judged:
             # Plugins of the machine that runs the tests would only cost time here.
             env={**variables(self.worktree, terms, tmpdir), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             progress=lambda _: None,
+            # As a teacher runs them; None where nothing can be confined.
+            confinement=for_checks(
+                terms.sandbox,
+                worktree=self.worktree,
+                clone=self.clone,
+                repo=self.repo,
+                tmpdir=tmpdir,
+                settings=settings.current(),
+            ).policy
+            if confined
+            else None,
         )
 
     def judge(self, edit: Edit, role: TeacherRole = "cto", **bag: Any) -> dict[str, CheckResult]:
         """What each check of *role* says of *edit*; the worktree must be left clean at head by each."""
-        context = self.context(edit, role, **bag)
+        context = self.context(edit, role, confined=True, **bag)
         results: dict[str, CheckResult] = {}
         for check in for_role(role, bench=Bench.of, compare=compare, spoil=spoil):
             results[check.name] = check(context)

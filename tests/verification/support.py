@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from school import settings
+from school.confinement import for_checks
 from school.contracts import CheckContext, CheckResult, Terms
+from school.system.confine import Policy
 from school.verification import checks
 from school.verification.environment import variables
 from school.verification.reports import Outcomes
@@ -100,7 +103,13 @@ class Case:
             env=variables(self.worktree, given, tmpdir),
             progress=lambda _: None,
             cancelled=cancelled,
+            confinement=self.confined(given, tmpdir),
         )
+
+    def confined(self, terms: Terms, tmpdir: Path) -> Policy | None:
+        """What a teacher's checks run within; None where nothing can be confined."""
+        places = {"worktree": self.worktree, "clone": self.clone, "repo": self.repo}
+        return for_checks(terms.sandbox, tmpdir=tmpdir, settings=settings.current(), **places).policy
 
     def verification(self, files: Files, *args: Any, **terms: Any) -> CheckResult:
         return checks.verification(self.context(files, *args, **terms))
