@@ -287,6 +287,8 @@ class Settings:
             self.reviews_dir,
             self.sessions_dir,
             self.consolidation_dir,
+            self.coach_dir,
+            self.coach_dir / "sessions",
             *sorted(path for path in self.tasks_dir.glob("*") if path.is_dir()),
         ]
 

@@ -181,7 +181,7 @@ class Memory:
         return state
 
     def prune(self, *, most: int, days: float) -> int:
-        """Remove the files of sessions that are old, or beyond the newest *most*; how many."""
+        """Remove the files of sessions that are old, or beyond the newest *most*, and what killed writers left; how many."""
         # The files' own times are the machine's, so they are compared with its clock.
         oldest = clock.parse(clock.now()) - timedelta(days=days)
         with self.locked():
@@ -191,6 +191,7 @@ class Memory:
             ]
             for path in going:
                 files.discard(path)
+            files.sweep_temporaries(self.folder / "sessions")
         return len(going)
 
     def _aged(self) -> Iterator[tuple[float, str]]:

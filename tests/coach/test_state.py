@@ -31,6 +31,15 @@ for _ in range(50):
         state.spent.calls += 1
 """
 
+LEAVE = """
+import sys
+from pathlib import Path
+from school.system import files
+left = files.temporary_name(Path(sys.argv[1]))
+Path(left).write_text("{")
+print(left)
+"""
+
 
 def test_two_processes_and_threads_lose_no_update(tmp_path: Path) -> None:
     processes = [subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path)], cwd=ROOT) for _ in range(2)]
@@ -170,7 +179,13 @@ def test_old_and_many_sessions_are_pruned(school: Settings, repo: Path) -> None:
             pass
         os.utime(memory.path(f"s{number}"), (2_000_000_000, 2_000_000_000 + number))
     os.utime(memory.path("s0"), (1_000_000_000, 1_000_000_000))
+    dead = subprocess.run(
+        [sys.executable, "-c", LEAVE, str(memory.path("s1"))], cwd=ROOT, check=True, capture_output=True
+    )
+    left = Path(dead.stdout.decode().strip())
+    assert left.exists()
     assert memory.prune(most=100, days=30) == 1
+    assert not left.exists()
     assert memory.prune(most=3, days=30) == 2
     assert sorted(path.name[:2] for path in (school.coach_dir / "sessions").iterdir()) == ["s3", "s4", "s5"]
     session = Session(school, repo, Model(OK), {"sessions_max": 1})
