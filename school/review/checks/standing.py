@@ -71,7 +71,9 @@ class Standing:
         terms = self.context.bag.get("terms") or {}
         prepared = [*(terms.get("keep") or []), *(terms.get("copy_files") or [])]
         git.run("read-tree", self._commit("head"))
-        git.run("add", "--all", "--", ".", *(f":(exclude,literal){name.rstrip('/')}" for name in prepared))
+        # Git refuses to be told to leave out what it ignores already.
+        seen = [name for name in prepared if not git.ok("check-ignore", "--quiet", "--", name)]
+        git.run("add", "--all", "--", ".", *(f":(exclude,literal){name.rstrip('/')}" for name in seen))
         return git.text("write-tree")
 
     def _commit(self, side: str) -> str:
