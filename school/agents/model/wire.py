@@ -4,7 +4,7 @@ The leaf says (key ``do``):
 
 - ``start``: ``spec``, ``root``, ``result_path``, ``tmpdir``, ``system`` (the instructions), ``read_only``, ``tools``
   that the leaf lends (``name``, ``description``, ``schema``), ``limits`` (``tokens``,
-  ``cost_usd``, ``requests``, ``command_timeout_s``, ``timeout_s``), ``attempt_s`` for one try of a request and
+  ``cost_usd``, ``requests``, ``command_timeout_s``, ``timeout_s``),
   ``attempt_s`` for one try of a request and ``first_wait_s`` before the second. First, and once.
 - ``turn``: ``message``. The loop works until its turn is over.
 - ``result``: ``id`` and ``result``, a text: what the model is to see as the result of tool call *id*.
