@@ -453,3 +453,27 @@ def test_in_a_leaf_the_task_is_the_users_word_and_reminders_are_not(hosts: Hosts
         "# Ledger\n## Turn 1\nUser: Fix add.\n- add(2, 3) is 5\nAgent: Done.\n## Turn 2\n"
         "- reminded: Run the tests before you end. Please.\n\n# Evidence\n"
     )
+
+
+def test_a_turn_begins_once_and_its_commit_is_noted_once(hosts: Hosts) -> None:
+    session = hosts(Model(finding(), OK), EVERY)
+    session.turn()
+    assert session.begin(turn_id="t9") != ""
+    first = session.coach.memory.look("s1")
+    hosts.edit()
+    git(hosts.folder, "commit", "-q", "-am", "work")
+    assert session.begin("The same turn again.", turn_id="t9") == ""
+    again = session.coach.memory.look("s1")
+    assert (again.turn, again.base, len(again.ledger)) == (first.turn, first.base, len(first.ledger))
+    session.begin(turn_id="t10")
+    assert session.coach.memory.look("s1").base == git(hosts.folder, "rev-parse", "HEAD") != first.base
+
+
+def test_a_child_within_a_leaf_is_not_the_leaf(hosts: Hosts) -> None:
+    session = hosts(Model(OK), EVERY, session_id="bead")
+    session.begin(session_id="bead")
+    session.begin("Look.", session_id="c1", platform="subagent")
+    session.tool(session_id="c1", command="ls")
+    session.end(session_id="c1")
+    state = session.coach.memory.look("bead")
+    assert (state.turn, [row["cards"] for row in state.ledger]) == (1, [[]])
