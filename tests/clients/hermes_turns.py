@@ -1,7 +1,8 @@
 """Several turns of one Hermes session in one process; run by Hermes' own interpreter, never imported.
 
 argv: a JSON list of turns, each ``{"say": text}`` with perhaps ``"after": text``: the turn begins once a file below the state
-directory holds that text (what works in the background has then come to its end), at the latest after ten seconds.
+directory holds that text, or is there in the working directory under that name (what works in the background has then come
+so far), at the latest after a minute.
 Prints a JSON list of the turns' answers.
 """
 
@@ -17,7 +18,9 @@ from typing import Any
 
 def wait_for(text: str) -> None:
     state = Path(os.environ["HERMES_HOME"]) / "school"
-    for _ in range(1000):
+    for _ in range(6000):
+        if Path(text).exists():
+            return
         for path in state.rglob("*.json"):
             try:
                 if text in path.read_text():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tests.support import git
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 TURNS = Path(__file__).with_name("hermes_turns.py")
 NOTE = "<coach-note>"
+CHILD = call("write_file", path="child.txt", content="here")
 WRITE = call("write_file", path="made.py", content="x = 1\n")
 
 
@@ -57,7 +58,7 @@ def place(tmp_path: Path) -> Path:
 def session(
     place: Path,
     turns: Sequence[str | dict[str, str]],
-    student: Sequence[Turn],
+    student: Sequence[Turn] | Callable[[Request], Turn],
     coach: Sequence[Turn],
     **settings: object,
 ) -> Coached:
@@ -99,11 +100,24 @@ def session(
     return Coached(json.loads(done.stdout.splitlines()[-1]), agent.requests, other.requests, place)
 
 
+def parted(parent: Sequence[Turn], child: Sequence[Turn]) -> Callable[[Request], Turn]:
+    """A script for a session and another for its subagent, which may ask at the same time."""
+    left = {True: iter(parent), False: iter(child)}
+    return lambda request: next(left["make it" in json.dumps(request["messages"])])
+
+
 def test_a_note_reaches_the_next_turn_once_and_never_the_child(place: Path) -> None:
     told = session(
         place,
-        ["make it", {"say": "and test it", "after": "Tests were not run"}, "and now"],
-        [say("made"), call("delegate_task", goal="test it"), say("tested"), say("done"), say("well")],
+        [
+            "make it",
+            {"say": "and test it", "after": "Tests were not run"},
+            {"say": "and now", "after": "child.txt"},
+        ],
+        parted(
+            [say("made"), call("delegate_task", goal="test it"), say("done"), say("well"), say("well")],
+            [CHILD, say("tested")],
+        ),
         [say(finding()), say(OK)],
         completion_review=False,
     )
@@ -193,8 +207,11 @@ def test_guidance_before_a_turn(place: Path) -> None:
 def test_subagents_have_a_coach_only_where_that_is_allowed(place: Path, allowed: bool) -> None:
     told = session(
         place,
-        ["make it"],
-        [call("delegate_task", goal="count to three"), say("one two three"), say("made"), say("made")],
+        ["make it", {"say": "and now", "after": "child.txt"}],
+        parted(
+            [call("delegate_task", goal="count to three"), say("made"), say("well"), say("well")],
+            [CHILD, say("three")],
+        ),
         [say(json.dumps({"guidance": "Mind the empty list."}))],
         active_timing="pre",
         completion_review=False,
