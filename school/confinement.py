@@ -166,6 +166,8 @@ def our_folders(settings: Settings) -> list[Path]:
 
 def repository(path: Path) -> list[Path]:
     """The user's repository: its working tree, and where git keeps it if that is elsewhere."""
+    if not path.is_absolute():
+        return []  # a record that names none
     found = [path]
     try:
         named = (path / ".git").read_text("utf-8", "surrogateescape").removeprefix("gitdir:").strip()

@@ -38,6 +38,8 @@ PROBE_S: Final = 10.0
 NOTHING: Final = str(Path(__file__).with_name("nothing"))
 SHM_BYTES: Final = 512 * 1024 * 1024
 _TMP: Final = Path("/tmp")  # noqa: S108 - the name itself is what is replaced
+_ROOT: Final = Path("/")
+_DEV: Final = Path("/dev")
 _IN_TMP: Final = re.compile(rf"{_TMP}/[\w.+@-]+")
 # Sockets through which a command could have others act for it; writable however a mount is made.
 _WAYS_OUT: Final = (
@@ -54,7 +56,9 @@ _WAYS_OUT: Final = (
 )
 _BUBBLEWRAP: Final = (
     "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-    "--ro-bind", "/", "/", "--dev", "/dev", "--size", str(SHM_BYTES), "--perms", "1777",
+)  # fmt: skip
+_FRESH: Final = (
+    "--dev", "/dev", "--size", str(SHM_BYTES), "--perms", "1777",
     "--tmpfs", "/dev/shm",  # noqa: S108 - the place itself
     "--remount-ro", "/dev", "--proc", "/proc",
     # What the kernel lets uid 0 write whatever its capabilities; bubblewrap covers them only where it takes them for
@@ -119,7 +123,8 @@ def mounts(policy: Policy, cwd: Path, argv: Sequence[str]) -> list[str]:
     ways = _ways(policy)
     for entry in _needed_in_tmp(policy, ways, cwd, argv):
         ways.setdefault(entry, "read")
-    words: list[str] = []
+    # Everything, read-only unless the policy says otherwise of the root itself; what is fresh lies above that.
+    words = ["--bind" if ways.pop(_ROOT, "read") == "write" else "--ro-bind", "/", "/", *_FRESH]
     closed = []
     if policy.tmp is not None:
         words += ["--bind", os.path.realpath(policy.tmp), str(_TMP)]
@@ -133,7 +138,8 @@ def mounts(policy: Policy, cwd: Path, argv: Sequence[str]) -> list[str]:
         elif ways[place] == "hide":
             words += ["--ro-bind", NOTHING, name]
         else:
-            words += ["--bind" if ways[place] == "write" else "--ro-bind", name, name]
+            writing = "--dev-bind" if _DEV in place.parents else "--bind"
+            words += [writing if ways[place] == "write" else "--ro-bind", name, name]
     # Last, when the places below them are there.
     return words + [word for name in closed for word in ("--remount-ro", name)]
 

@@ -33,11 +33,11 @@ def inside(place):
     """Run a shell line in ``own``, confined."""
 
     def inside(line, **policy):
+        usual = {"write": (place / "own", place / "hidden" / "mine"), "tmp": place / "own" / "tmp"}
         policy = confine.Policy(
-            write=(place / "own", place / "hidden" / "mine"),
             read=(place / "hidden" / "shown",),
             hide=(place / "hidden", place / "closed", place / "token", place / "absent"),
-            **{"tmp": place / "own" / "tmp", **policy},
+            **{**usual, **policy},
         )
         env = processes.child_environment(tmpdir=place / "own" / "tmp")
         return processes.run(
@@ -105,6 +105,18 @@ def test_no_capability_and_no_way_to_undo_the_mounts(inside):
     assert "core_pattern" in lines[-1]
 
 
+def test_a_root_that_may_be_written_is_no_way_around_the_rest(inside, place):
+    everything = (Path("/"), Path("/dev/zero"))
+    line = "echo new > ../other/file; cat ../closed/file; echo x > ../closed/new; ls /proc | grep -c '^[0-9]'; test -c /dev/null && head -c 1 /dev/zero | wc -c"
+    done = inside(line, write=everything, tmp=None)
+    assert (place / "other" / "file").read_text() == "new\n"
+    assert not (place / "closed" / "new").exists()
+    assert "Permission denied" in said(done)
+    processes_seen, zero = map(int, said(done).split()[-2:])
+    assert processes_seen <= 5
+    assert zero == 1
+
+
 def test_a_nested_user_namespace_does_not_open_what_is_closed(inside, place):
     line = f"unshare -Urm sh -c 'umount {place}/hidden; mount -o remount,rw,bind /; echo x > {place}/other/new; cat {place}/hidden/file'"
     inside(line)
@@ -149,7 +161,7 @@ def test_deeper_places_come_after_those_that_they_lie_in(tmp_path):
     a = str(tmp_path / "a")
     order = [words.index(f"{a}{rest}") for rest in ("", "/b", "/b/c")]
     assert order == sorted(order)
-    assert words.index("--remount-ro") > order[-1]
+    assert words[-2:] == ["--remount-ro", a]
 
 
 def test_the_profile_for_macos_lets_the_last_rule_decide(tmp_path):
