@@ -112,12 +112,13 @@ def evidence_of_folder(
     folder: Path, base: str, *, max_chars: int = EVIDENCE_CHARS_MAX, timeout_s: float = TIMEOUT_S
 ) -> Evidence:
     """What was done where *folder* lies since the commit *base*: see the module."""
-    with Outlook(folder, timeout_s=timeout_s) as outlook, ThreadPoolExecutor(2) as beside:
+    with Outlook(folder, timeout_s=timeout_s) as outlook, ThreadPoolExecutor(3) as beside:
         # Nothing waits for what does not need it: git is quick, but starting it so often adds up.
         checked = beside.submit(outlook.usable, base)
         asked = beside.submit(_commits, outlook, base, max_chars)
-        outlook.look_at_files()
-        uncommitted = _worktree(outlook, max_chars)
+        outlook.take_index()
+        early = beside.submit(_worktree, outlook, max_chars)
+        uncommitted = _worktree(outlook, max_chars) if outlook.list_files() else early.result()
         fresh = outlook.untracked()
         new = _new_files(outlook, fresh, max_chars)
         fell_back = checked.result()

@@ -7,8 +7,8 @@ textconv, filters, pager, aliases, hooks), attributes cannot call a patch binary
 where they can see it. In the copy the index is reset to HEAD, and files that it was told not to look at are looked at.
 
 ``head``, ``root`` and ``state`` (of a rebase, say) are known at once, ``usable(base)`` says '' or why commits from there cannot be
-shown. After ``look_at_files()`` ``git diff`` compares the working tree with HEAD, and ``untracked()`` are the files that HEAD has
-not, one by one. ``read_new(path, …)`` reads one of those, and no other place: absolute paths, ``..`` and links on the way are
+shown. After ``take_index()`` ``git diff`` compares the working tree with HEAD; once ``list_files()`` has said no it misses nothing, and
+if it says yes it is to be asked again. ``untracked()`` are then the files that HEAD has not, one by one. ``read_new(path, …)`` reads one of those, and no other place: absolute paths, ``..`` and links on the way are
 refused. Commits and files may be asked for from two threads.
 
 Not promised: what changed inside a submodule or an embedded repository (its own configuration would run), what lies
@@ -153,15 +153,14 @@ class Outlook:
         named = os.environ.get("XDG_CONFIG_HOME") or str(Path("~/.config").expanduser())
         return [Path(named) / "git" / "ignore", self._common / "info" / "exclude"]
 
-    def look_at_files(self) -> None:
-        """Make ready for what is asked of the working tree."""
+    def take_index(self) -> None:
+        """Make ready for what is asked of the working tree: an index of ours that says what HEAD has."""
         place = Path(self._scratch.name) / "index"
         if not self._copy_index(place) or not self._reset_index():
             # An index that cannot be used (split, torn): one without any knowledge of the files is slower, not wrong.
             files.discard(place)
             self._forced = []
             self._run("read-tree", self.tree())
-        self._look_at_all()
 
     def _copy_index(self, place: Path) -> bool:
         try:
@@ -192,8 +191,11 @@ class Outlook:
             return False
         return True
 
-    def _look_at_all(self) -> None:
-        """Take back what tells git not to look at a file; one that is not there and need not be stays so."""
+    def list_files(self) -> bool:
+        """Find what is new, and take back what tells git not to look at a file; whether anything did.
+
+        A file that is not there and need not be stays so.
+        """
         asked = ("ls-files", "-v", "--cached", "--others", "--exclude-standard", "-z")
         listed = self._run(*asked).split(b"\0")
         self._others = [os.fsdecode(line[2:]) for line in listed if line.startswith(b"?")]
@@ -203,6 +205,7 @@ class Outlook:
             names = b"\0".join(present) + b"\0"
             for flag in ("--no-assume-unchanged", "--no-skip-worktree"):
                 self.git.run("update-index", flag, "-z", "--stdin", stdin=names, timeout_s=self.left())
+        return bool(present)
 
     def _run(self, *args: str) -> bytes:
         return self.git.run(*args, timeout_s=self.left(), limit_bytes=LISTING_BYTES_MAX).stdout

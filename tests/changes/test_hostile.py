@@ -250,7 +250,8 @@ def test_a_file_that_becomes_a_link_while_we_look_is_not_followed(repo: Path, tm
     (tmp_path / "s.txt").write_text("TOP SECRET\n")
     write_tree(repo, {"deep/new.txt": "harmless\n"})
     with Outlook(repo, timeout_s=20) as outlook:
-        outlook.look_at_files()
+        outlook.take_index()
+        assert not outlook.list_files()
         assert [file.path for file in outlook.untracked()] == ["deep/new.txt"]
         (repo / "deep" / "new.txt").unlink()
         (repo / "deep").rmdir()
