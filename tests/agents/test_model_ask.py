@@ -84,6 +84,7 @@ def test_the_prompt_may_hold_anything() -> None:
         (status(400), "refused", 1),
         (status(401), "refused", 1),
         (status(404), "refused", 1),
+        (status(400, "request (9031 tokens) exceeds the available context size (4096 tokens)"), "limit", 1),
         (status(402), "quota", 1),
         (status(429), "quota", 4),
         (limited(3600), "quota", 1),

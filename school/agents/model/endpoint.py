@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,10 @@ KEYS: Final = {
 _BARE: Final = ""
 # What the library raises over an answer of another shape than it knows; what it sends is our own and well formed.
 ODD_SHAPES: Final = (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError)
+_CONTEXT: Final = re.compile(
+    r"context.{0,20}(?:size|length|window)|too many tokens|prompt is too long|maximum.{0,20}tokens",
+    re.IGNORECASE,
+)
 _TRANSIENT: Final = frozenset({408, 409, 425})
 
 
@@ -210,8 +215,12 @@ def _meaning(error: Exception, status: int | None) -> tuple[str, bool]:
     """The reason that *error* is, and whether trying again may help."""
     from pydantic_ai import exceptions as library
 
-    if isinstance(error, library.ModelRequestRejectedError) and status in _TRANSIENT:
-        return "unavailable", True
+    if isinstance(error, library.ModelRequestRejectedError):
+        if status in _TRANSIENT:
+            return "unavailable", True
+        # Endpoints that are none of the library's own say it each in their way.
+        if _CONTEXT.search(str(error)):
+            return "limit", False
     meanings: list[tuple[type[Exception], str, bool]] = [
         (library.ModelQuotaExceededError, "quota", False),
         (library.ModelRateLimitError, "quota", True),
