@@ -227,6 +227,10 @@ class Stage:
             self.behaviours
         )
 
+    def begun(self) -> float:
+        """How many of the tasks have had a student, 0 to 1."""
+        return sum(self.states().values()) / len(self.behaviours)
+
     def archived(self) -> list[dict[str, Any]]:
         return [
             json.loads(path.read_text())
