@@ -280,7 +280,9 @@ def test_a_bead_that_nobody_runs_any_more_is_taken_up_and_not_charged(tasks, rep
 # --- the other commands ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["status", "list", "leaderboard", "governor", "check", "doctor", "stop", "init"])
+@pytest.mark.parametrize(
+    "name", ["status", "list", "leaderboard", "governor", "check", "doctor", "stop", "init"]
+)
 def test_json_and_repo_stand_before_or_after_a_name(school, repo, capfd, name):
     documents = []
     for argv in (["--json", "--repo", str(repo), name], [name, "--repo", str(repo), "--json"]):
