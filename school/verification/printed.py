@@ -27,13 +27,17 @@ _TESTS: Final = re.compile(
     r"|^ok  ?\t?\s*\S+\s+(?:[\d.]+s|\(cached\))(?!.*\[no tests to run\])|^Tests run: [1-9]|^ok [1-9]\d* ",
     _LINE,
 )
+# unittest counts the tests that it skipped among those that it ran.
+_ALL_SKIPPED: Final = re.compile(
+    r"^Ran (\d+) tests? in [\d.]+s\n+OK \((?:[a-z ]+=\d+, )*skipped=\1\b[^\n]*\)$", _LINE
+)
 _SUMMARY: Final = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.]+m?s\b", _LINE)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _COUNT: Final = re.compile(r"(\d+) (failed|errors?|x?passed)")
 
 
 def _plain(text: str) -> str:
-    return _COLOUR.sub("", text).replace("\r\n", "\n")
+    return _ALL_SKIPPED.sub("Ran 0 tests in 0s", _COLOUR.sub("", text).replace("\r\n", "\n"))
 
 
 def says_no_tests(text: str) -> bool:

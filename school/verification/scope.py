@@ -21,6 +21,7 @@ def _set(text: str) -> frozenset[str]:
 
 
 _NONE: Final = re.compile(r"(?!)")
+_OPTION: Final = re.compile(r"-(?!\d+$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,8 @@ def beyond(tool: str, declared: Sequence[str], given: Sequence[str]) -> list[str
 def _taken(options: _Options, word: str, following: Sequence[str]) -> tuple[int, bool] | None:
     """How many further words the option *word* takes, and whether it selects; None for one not known."""
     name, equals, _ = word.partition("=")
+    if following and _OPTION.match(following[0]):
+        following = ()  # no value: a runner may well obey it (`pytest --maxfail --version`)
     for pattern, narrows in ((options.pairs, False), (options.narrowing_pairs, True)):
         for used, text in enumerate([word, *(f"{word} {value}" for value in following)]):
             if pattern.fullmatch(text):
