@@ -204,8 +204,10 @@ def test_a_leaf_that_fails_by_its_agent_is_charged_and_its_work_kept(tasks, repo
 
 def test_a_student_that_changes_the_users_configuration_stops_the_run(tasks, repo):
     meddle = ["git", "config", "-f", str(repo / ".git/config"), "core.pager", "evil"]
+    # Confined it could not; what is watched is the repository of those whom nothing confines.
+    flags = ("--sync", "--leaves", "1", "--sandbox", "off")
     code, document, stderr = tasks(
-        task("meddler", run=meddle), task("other", run=add("calc/b.py")), flags=("--sync", "--leaves", "1")
+        task("meddler", run=meddle), task("other", run=add("calc/b.py")), flags=flags
     )
     assert code == 1
     assert outcomes(document) == {

@@ -108,7 +108,11 @@ def test_nothing_is_left(shown, state):
     ]
     assert running == []
     for folder in ("signals", "locks", "worktrees", "school/beads", "school/processes", "school/worktrees"):
-        left = [str(path) for path in (state / folder).rglob("*") if path.is_file() and path.name != ".guard"]
+        left = [
+            str(path)
+            for path in (state / folder).rglob("*")
+            if path.is_file() and path.name not in (".guard", ".guard.turn")
+        ]
         assert left == [], folder
     assert [path.name for path in (state / "bookbag").glob("*.json")] == []
 
