@@ -89,7 +89,7 @@ class _Conversation:
             outcome.detail = (
                 f"{job.spec.name} told for {vigil.patience_s:g} s of nothing but errors, and was ended"
             )
-        reading = self._read(outcome, out, prefix)
+        reading = self._read(outcome, out, prefix, prompt)
         if vigil is not None:
             vigil.rest(reading)
         return judged(number, message, outcome, reading, self.job.spec)
@@ -145,9 +145,9 @@ class _Conversation:
         }
         return [_replaced(argument, values) for argument in argv]
 
-    def _read(self, outcome: AgentOutcome, out: Path, prefix: str) -> Reading:
+    def _read(self, outcome: AgentOutcome, out: Path, prefix: str, prompt: str) -> Reading:
         if self.preset is None:
-            answer = outcome.claim.summary or outcome.output
+            answer = outcome.claim.summary or _beyond(prompt, outcome.output)
             ended = not outcome.reason
             return Reading(ended=ended, session=session_of(outcome.claim.session), answer=answer)
         said = Said(
@@ -230,6 +230,14 @@ class _Conversation:
             fire("post_llm_call", **ids, **said, conversation_history=self._history())
         interrupted = turn.reason == "interrupted"
         fire("on_session_end", **ids, model=model, completed=not turn.reason, interrupted=interrupted)
+
+
+def _beyond(prompt: str, printed: str) -> str:
+    """What was *printed* besides the prompt: many a CLI shows first what it was asked, and that are not its words."""
+    asked = {line.strip() for line in prompt.splitlines()} - {""}
+    lines = printed.splitlines(keepends=True)
+    own = [line for line in lines if line.strip() not in asked]
+    return printed if len(own) == len(lines) else "".join(own).strip()
 
 
 def _replaced(argument: str, values: dict[str, str]) -> str:

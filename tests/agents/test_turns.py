@@ -68,6 +68,16 @@ def test_a_message_of_the_gate_is_the_prompt_of_the_next_turn(place: Place) -> N
     assert [(turn["turn"], turn["session"], turn["answer"]) for turn in turns][1] == (2, "s-1", "answer s-1")
 
 
+def test_a_prompt_that_is_printed_back_is_no_answer(place: Place) -> None:
+    """It holds the marks of our own fences, which are an imitation in what a student says."""
+    code = "import sys; print(sys.stdin.read()); print('I did it.')"
+    gate = Asked("Sure?")
+    outcome = place.run(scripted(code, resume=[sys.executable, "-c", code]), gate=gate)
+
+    assert [turn.answer for turn in gate.shown] == ["I did it.", "I did it."]
+    assert "<<<" in outcome.output
+
+
 def test_the_candidate_answer_stands_before_a_later_one(place: Place) -> None:
     outcome = place.run(scripted(TALKER, resume=resume("{session}")), gate=Asked("Sure?"))
     assert outcome.claim.summary == "answer first\n\nAt a later turn: answer s-1"
