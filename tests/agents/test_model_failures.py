@@ -130,6 +130,14 @@ def test_a_run_out_of_time_names_the_endpoint_that_kept_it_waiting(drive: Drive)
     assert ("had not answered for" in outcome.detail) == (outcome.reason == "unavailable")
 
 
+def test_a_try_that_failed_does_not_end_the_waiting(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("school.agents.model.run.KEPT_WAITING_S", 0.2)
+    with FakeEndpoint([status(503), HANG]) as fake:
+        outcome = drive.run(spec(fake, timeout_s=8.0))
+    assert (outcome.reason, len(fake.requests)) == ("unavailable", 2)
+    assert "had not answered for" in outcome.detail
+
+
 def test_an_answer_of_nothing_is_asked_for_again_and_then_no_work_of_the_student(drive: Drive) -> None:
     with FakeEndpoint([say("")]) as fake:
         outcome = drive.run(spec(fake))

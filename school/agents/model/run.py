@@ -137,9 +137,10 @@ class _Lead:
     def _hear(self, kind: object, said: dict[str, Any]) -> dict[str, Any] | None:
         """Take one message of the loop; what it waits for."""
         number = int(said.get("number") or 0)
-        self.asking_since = (
-            time.monotonic() if kind == "asking" else self.asking_since if kind == "beat" else None
-        )
+        if kind == "asking":
+            self.asking_since = time.monotonic()
+        elif kind not in ("beat", "failure"):  # a try that failed is no answer: the next one waits on
+            self.asking_since = None
         if kind == "assistant":
             self.turns.assistant(str(said["content"]), said["tool_calls"], said["usage"])
             self.turns.request(number, **said["request"])
