@@ -204,7 +204,7 @@ class Environment:
 
     def _intact(self, record: Mapping[str, Any]) -> bool:
         known = record.get("survey") or {}
-        now = survey.take(self.place.worktree, self.place.keep, known)
+        now = survey.take(self.place.worktree, self._kept(), known)
         if survey.same(now, known):
             return True
         _log().info("environment.changed", worktree=str(self.place.worktree), bead=self.bead)
@@ -239,8 +239,12 @@ class Environment:
         if not scattered:
             self.place.go(self.commits[side])
 
+    def _kept(self) -> list[str]:
+        """What is kept and lies in the tree: what a link leads to is somebody else's, and never surveyed or removed."""
+        return [name for name in self.place.keep if self.place.holds(name)]
+
     def _remove_kept(self) -> None:
-        for name in self.place.keep:
+        for name in self._kept():
             path = self.place.worktree / name
             if path.is_symlink():
                 path.unlink()
@@ -248,7 +252,7 @@ class Environment:
                 files.remove_tree(path)
 
     def _write(self, side: Side, *, ok: bool = True, **facts: object) -> None:
-        kept = survey.take(self.place.worktree, self.place.keep)
+        kept = survey.take(self.place.worktree, self._kept())
         files.ensure_dir(self.store)
         record = {"fingerprint": self.fingerprint(side), "ok": ok, **facts, "survey": kept}
         files.write_json(self._path, record)

@@ -12,9 +12,10 @@ Errors: WorktreeError where it is no worktree, or is not what it should be after
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from school.errors import GitError, WorktreeError
@@ -69,8 +70,17 @@ class Place:
         self._clean(git)
         for name, (content, mode) in self.copies.items():
             target = self.worktree / name
-            if not target.exists():
+            if self.holds(name) and not target.exists():
                 files.write_atomic(target, content, mode=mode)
+
+    def holds(self, name: str) -> bool:
+        """Whether *name*, there or not, can only lie in this tree: a commit may have a link where a folder was."""
+        folder = self.worktree
+        for part in PurePosixPath(name).parts[:-1]:
+            folder /= part
+            if os.path.lexists(folder) and not stat.S_ISDIR(folder.lstat().st_mode):
+                return False
+        return True
 
     def _reset(self, git: Git, commit: str) -> None:
         try:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from school.contracts import Terms
 from school.errors import WorktreeError
+from school.verification.environment import Environment
 from school.verification.place import Place, copies_from
 from tests.support import git, write_tree
 from tests.verification.support import Case
@@ -87,6 +89,37 @@ def test_copies_are_there_after_every_move(case: Case, place: Place) -> None:
     (case.worktree / ".env").write_text("spoiled")
     place.go(case.base)
     assert (case.worktree / ".env").read_text() == "KEY=1\n"
+
+
+def test_nothing_is_removed_or_written_behind_a_link_that_a_commit_has_where_a_folder_was(
+    case: Case, place: Place, tmp_path: Path
+) -> None:
+    write_tree(tmp_path / "others", {"made/precious": "1"})
+    head = case.head({"calc/core.py": "def add(a, b):\n    return b + a\n"})
+    write_tree(case.repo, {"config/.env": "KEY=1\n"})
+    for name in ("out", "config"):
+        (case.worktree / name).symlink_to(tmp_path / "others")
+    git(case.clone, "fetch", "-q", str(case.repo), head)
+    git(case.worktree, "checkout", "-q", "--detach", head)
+    git(case.worktree, "add", "out", "config")
+    git(case.worktree, "commit", "-q", "-m", "Links")
+    place.copies = copies_from(case.repo, ["config/.env"])
+    environment = Environment(
+        place=place,
+        terms=Terms(setup=[["mkdir", "-p", "out/made"]], keep=["out/made"]),
+        store=tmp_path / "store",
+        bead="coder-python-coding-00000001",
+        commits={"base": case.base, "head": git(case.worktree, "rev-parse", "HEAD")},
+        env=os.environ,
+        marker="links",
+        progress=lambda _: None,
+    )
+    environment.go("base")
+    assert (case.worktree / "config/.env").read_text() == "KEY=1\n"
+    environment.go("head")
+    assert (case.worktree / "out").is_symlink()
+    found = sorted(str(path.relative_to(tmp_path / "others")) for path in (tmp_path / "others").rglob("*"))
+    assert found == ["made", "made/precious"]
 
 
 def test_folders_without_permissions_do_not_stop_it(case: Case, place: Place) -> None:
