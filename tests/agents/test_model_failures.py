@@ -64,6 +64,7 @@ FINISH = call("finish", status="done", summary="Wrote it.")
         (EMPTY, "unavailable", 5),
         (CUT, "unavailable", 5),
         (INVALID_UTF8, "unavailable", 5),
+        (say("All d", finish="error"), "unavailable", 5),
         (say("", finish="content_filter"), "refused", 2),
     ],
 )

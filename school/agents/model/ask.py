@@ -98,8 +98,6 @@ def _understood(model: str, response: ModelResponse, endpoint: Endpoint) -> Answ
         answer.reason, answer.detail = "cut", f"{model} was cut off at its limit of output"
     elif response.finish_reason == "content_filter":
         answer.reason, answer.detail = "refused", f"{model} refused to answer"
-    elif response.finish_reason == "error":
-        answer.reason, answer.detail = "unavailable", f"{model} broke off its answer"
     elif not text.strip():
         answer.detail = f"{model} said nothing"
     return answer

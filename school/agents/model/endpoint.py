@@ -177,7 +177,7 @@ class Endpoint:
             settings["max_tokens"] = limit
         self.requests += 1
         try:
-            return await model_request(
+            response = await model_request(
                 self._model,
                 messages,
                 model_settings=settings,
@@ -185,6 +185,9 @@ class Endpoint:
             )
         except (AgentRunError, UserError, AnswerTooLargeError, *ODD_SHAPES) as error:
             return self._understood(error, within_s, tried)
+        if _broke_off(response):
+            return Failure("unavailable", f"{self.name} broke off its answer", retryable=True, tried=tried)
+        return response
 
     def _understood(self, error: Exception, within_s: float, tried: int) -> Failure:
         """What *error* means; the key never stands in it."""
@@ -209,6 +212,12 @@ class Endpoint:
     def _shown(self, text: str) -> str:
         hidden = text.replace(self._key, "[key]") if len(self._key) >= 4 else text  # noqa: PLR2004
         return bounded(" ".join(hidden.split()), DETAIL_BYTES_MAX)
+
+
+def _broke_off(response: ModelResponse) -> bool:
+    """Whether the endpoint says that it failed in the middle; the library knows that word of some providers only."""
+    said = (response.provider_details or {}).get("finish_reason")
+    return "error" in (response.finish_reason, said)
 
 
 def _meaning(error: Exception, status: int | None) -> tuple[str, bool]:
