@@ -176,9 +176,19 @@ def _missing_extra(spec: AgentSpec) -> str:
 
 
 def _missing_key(spec: AgentSpec) -> str:
-    if spec.api_key_env and not os.environ.get(spec.api_key_env):
-        return f"the agent {spec.name} needs the variable {spec.api_key_env}, which is not set"
+    named = spec.api_key_env or _usual_key(spec)
+    if named and not os.environ.get(named):
+        return f"the agent {spec.name} needs the variable {named}, which is not set"
     return ""
+
+
+def _usual_key(spec: AgentSpec) -> str:
+    """The variable that the provider of the loop's model has its key in; an endpoint of one's own may do without."""
+    if spec.kind != "model" or spec.base_url:
+        return ""
+    from school.agents.model.endpoint import KEYS
+
+    return KEYS.get(spec.model.partition(":")[0], "")
 
 
 def _installed(spec: AgentSpec) -> str:

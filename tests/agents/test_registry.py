@@ -123,6 +123,25 @@ def test_a_model_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert registry.missing(spec) == ""
 
 
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [("openai:gpt-4o", "OPENAI_API_KEY"), ("anthropic:claude", "ANTHROPIC_API_KEY"), ("groq:llama", "")],
+)
+def test_the_usual_key_of_a_provider_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, model: str, variable: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    mine = AgentConfig(kind="model", model=model)
+    lacks = f"the agent mine needs the variable {variable}, which is not set" if variable else ""
+    assert registry.missing(registry.resolve("mine", config(mine=mine))) == lacks
+    own = AgentConfig(kind="model", model=model, base_url="http://127.0.0.1:1/v1")
+    assert registry.missing(registry.resolve("mine", config(mine=own))) == ""
+    if variable:
+        monkeypatch.setenv(variable, "k")
+        assert registry.missing(registry.resolve("mine", config(mine=mine))) == ""
+
+
 def test_an_unknown_agent_names_the_known() -> None:
     with pytest.raises(
         ConfigError, match=r"no agent is called 'nope'; there are mine, demo-good, .*demo-dier"
