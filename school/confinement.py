@@ -13,6 +13,7 @@ Errors: MachineError where ``require`` asks for what is not to be had; ConfigErr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from school import settings as school_settings
 from school.contracts import AgentSpec, SandboxTerms, Workspace
 from school.errors import ConfigError, MachineError
 from school.settings import Settings
@@ -96,9 +98,10 @@ def for_leaf(sandbox: SandboxTerms, spec: AgentSpec, place: Place, settings: Set
         return Confinement(None, said)
     workspace, tmpdir = place.workspace, place.tmpdir
     outside = [folder for folder in place.handed if not folder.is_relative_to(workspace.path)]
-    write = [workspace.path, workspace.git_dir, tmpdir, *outside, *_made(spec.write)]
+    write = [workspace.path, workspace.git_dir, tmpdir, *outside]
     read = [workspace.clone / "objects", *repository(workspace.repo)]
-    return Confinement(_policy(sandbox, settings, write=write, read=read, tmp=tmpdir), said)
+    opened = _made(spec.write)
+    return Confinement(_policy(sandbox, settings, write=write, read=read, tmp=tmpdir, opened=opened), said)
 
 
 def for_checks(
@@ -118,8 +121,9 @@ def for_reader(
     """*policy* of a teacher's checks for an agent that only reads there: it may write to *folder* and its own state."""
     if policy is None:
         return None
-    write = (folder, *_made(spec.write))
-    return replace(policy, write=write, read=(*policy.read, worktree), tmp=files.ensure_dir(folder / "tmp"))
+    opened = _others(_made(spec.write), [*policy.hide, *policy.read])
+    read = (*policy.read, worktree, *_deciding(school_settings.current(), opened))
+    return replace(policy, write=(folder, *opened), read=read, tmp=files.ensure_dir(folder / "tmp"))
 
 
 def opening(policy: confine.Policy | None, *places: Path) -> confine.Policy | None:
@@ -141,21 +145,46 @@ def _lexical(place: Path) -> Path:
 
 
 def _policy(
-    sandbox: SandboxTerms, settings: Settings, *, write: Iterable[Path], read: Iterable[Path], tmp: Path
+    sandbox: SandboxTerms,
+    settings: Settings,
+    *,
+    write: Iterable[Path],
+    read: Sequence[Path],
+    tmp: Path,
+    opened: Sequence[Path] = (),
 ) -> confine.Policy:
-    wanted = [_expanded(name) for name in sandbox.read]
-    hidden = [place for place in _credentials() if not any(place == w or w in place.parents for w in wanted)]
     ours = our_folders(settings)
     # What the user's configuration opens is the user's word, but never our records, nor the repository itself.
-    closed = {*ours, *read}
-    own = [place for place in map(_expanded, sandbox.write) if place not in closed]
+    wanted = _others(map(_expanded, sandbox.read), ours)
+    own = _others([*opened, *map(_expanded, sandbox.write)], [*ours, *read])
+    hidden = [place for place in _credentials() if not any(place == w or w in place.parents for w in wanted)]
     return confine.Policy(
         write=(*write, *own),
-        read=(*read, *wanted),
+        read=(*read, *wanted, *_deciding(settings, own)),
         hide=(*hidden, *ours),
         network=sandbox.network,
         tmp=files.ensure_dir(tmp),
     )
+
+
+def _others(places: Iterable[Path], closed: Iterable[Path]) -> list[Path]:
+    """Those of *places* that are none of *closed*, however they are spelled."""
+    real = {os.path.realpath(place) for place in closed}
+    return [place for place in places if os.path.realpath(place) not in real]
+
+
+def _deciding(settings: Settings, opened: Iterable[Path]) -> list[Path]:
+    """The files that decide over later runs and lie where *opened* may be written, as an agent's own state does.
+
+    A configuration that is not there yet is made, empty: what is not there could be made inside.
+    """
+    home = Path(os.path.realpath(settings.hermes_home))
+    if not any(home.is_relative_to(os.path.realpath(place)) for place in opened):
+        return []
+    if not os.path.lexists(settings.config_file):
+        with contextlib.suppress(FileExistsError):
+            files.create_atomic(settings.config_file, b"")
+    return [settings.config_file, settings.governor_file, *sorted(home.glob("profiles/*/SOUL.md"))]
 
 
 def our_folders(settings: Settings) -> list[Path]:

@@ -251,6 +251,11 @@ class Settings:
         return self.school_dir / "governor"
 
     @property
+    def config_file(self) -> Path:
+        """The user's ``school.toml``, below that of each project."""
+        return self.hermes_home / "school.toml"
+
+    @property
     def governor_file(self) -> Path:
         return self.hermes_home / "escalation-governor.json"
 

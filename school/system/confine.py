@@ -10,6 +10,7 @@ documentation and has never been run; there is no PID namespace there.
 
 Deeper paths win over shallower ones, so a folder may be hidden and one below it writable; of the same path, writing
 wins over reading over hiding. A path that does not exist cannot be made inside, unless its folder may be written.
+What is closed below what may be written stays where it is: no folder on the way to it can be renamed, but in *cwd*.
 
 Not promised: protection from the kernel's own faults, from sockets in the abstract namespace while the network is
 shared, or that a secret is hidden which lies where nobody expects it.
@@ -26,7 +27,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -40,6 +41,7 @@ SHM_BYTES: Final = 512 * 1024 * 1024
 _TMP: Final = Path("/tmp")  # noqa: S108 - the name itself is what is replaced
 _ROOT: Final = Path("/")
 _DEV: Final = Path("/dev")
+_PROC: Final = Path("/proc")
 _IN_TMP: Final = re.compile(rf"{_TMP}/[\w.+@-]+")
 # Sockets through which a command could have others act for it; writable however a mount is made.
 _WAYS_OUT: Final = (
@@ -121,6 +123,8 @@ def _program(name: str) -> str:
 def mounts(policy: Policy, cwd: Path, argv: Sequence[str]) -> list[str]:
     """The mount operations of *policy*, each place after the one that it lies in."""
     ways = _ways(policy)
+    for folder in _on_the_way(ways, Path(os.path.realpath(cwd))):
+        ways[folder] = "write"
     for entry in _needed_in_tmp(policy, ways, cwd, argv):
         ways.setdefault(entry, "read")
     # Everything, read-only unless the policy says otherwise of the root itself; what is fresh lies above that.
@@ -163,6 +167,20 @@ def _ways(policy: Policy) -> dict[Path, _Way]:
         if real.exists():
             ways[real] = way
     return ways
+
+
+def _on_the_way(ways: Mapping[Path, _Way], cwd: Path) -> set[Path]:
+    """The folders between what may be written and what is closed in it, but for those of the command's own *cwd*.
+
+    Who may rename such a folder puts another in its place, with whatever it likes where the closed one was. A place
+    that something is mounted on cannot be renamed; so each is mounted on itself.
+    """
+    found: set[Path] = set()
+    for place, way in ways.items():
+        above = next((folder for folder in place.parents if folder in ways), None)
+        if way != "write" and above is not None and above != cwd and ways[above] == "write":
+            found.update(folder for folder in place.parents if above in folder.parents)
+    return found - {_TMP, _DEV, _PROC}
 
 
 def _is_through_link(place: Path) -> bool:

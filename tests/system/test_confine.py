@@ -34,11 +34,11 @@ def inside(place):
 
     def inside(line, **policy):
         usual = {"write": (place / "own", place / "hidden" / "mine"), "tmp": place / "own" / "tmp"}
-        policy = confine.Policy(
-            read=(place / "hidden" / "shown",),
-            hide=(place / "hidden", place / "closed", place / "token", place / "absent"),
-            **{**usual, **policy},
-        )
+        usual |= {
+            "read": (place / "hidden" / "shown",),
+            "hide": (place / "hidden", place / "closed", place / "token", place / "absent"),
+        }
+        policy = confine.Policy(**{**usual, **policy})
         env = processes.child_environment(tmpdir=place / "own" / "tmp")
         return processes.run(
             ["sh", "-c", line], cwd=place / "own", env=env, limits=QUICK, marker="m", confinement=policy
@@ -78,6 +78,20 @@ def test_a_place_that_may_be_written_cannot_be_moved_or_replaced(inside, place):
     assert "Device or resource busy" in said(done)
     assert (place / "own").is_dir()
     assert not (place / "own").is_symlink()
+
+
+def test_what_is_closed_below_a_place_that_may_be_written_stays_where_it_is(inside, place):
+    deep = place / "other" / "a" / "b"
+    for name in ("hidden", "shown"):
+        (deep / name).mkdir(parents=True)
+    line = f"cd {place}/other; mv a c; mv a/b a/c; mkdir -p a/b/hidden; echo x > a/b/hidden/forged; echo y > a/b/new"
+    done = inside(
+        line, write=(place / "own", place / "other"), hide=(deep / "hidden",), read=(deep / "shown",)
+    )
+    assert said(done).count("Device or resource busy") == 2, said(done)
+    assert (deep / "new").read_text() == "y\n"
+    assert list((deep / "hidden").iterdir()) == []
+    assert sorted(path.name for path in (place / "other").iterdir()) == ["a", "file"]
 
 
 def test_tmp_is_its_own_and_dev_is_fresh(inside, place):
