@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,16 @@ def _big(tokens: int) -> Any:
     import dataclasses
 
     return dataclasses.replace(call("shell", command="true"), input_tokens=tokens, output_tokens=10)
+
+
+def test_a_reminder_that_nothing_is_left_for_takes_no_finished_work_away(drive: Drive) -> None:
+    drive.limits, drive.holds = {"tokens": 2000}, ["Verify it."]
+    with FakeEndpoint([replace(WRITE, input_tokens=700), replace(FINISH, input_tokens=700)]) as fake:
+        outcome = drive.run(spec(fake))
+    assert (outcome.reason, outcome.claim.summary, len(fake.requests)) == ("", "Wrote it.", 2)
+    (note,) = outcome.notes
+    assert note.startswith("no further turn: [limits] tokens = 2000 are used up (")
+    assert [ended["completed"] for ended in drive.events("on_session_end")] == [True, False]
 
 
 def test_a_budget_of_one_cent_stops_at_one_cent(drive: Drive) -> None:
