@@ -65,6 +65,7 @@ __all__ = [
     "read_json",
     "read_json_lines",
     "read_object",
+    "remove_pipes",
     "remove_tree",
     "sweep_temporaries",
     "sync",
@@ -205,6 +206,38 @@ def remove_tree(path: Path) -> None:
             if attempt == 2:  # noqa: PLR2004 - the last one
                 raise machine_error("remove", cause.filename or path, cause) from cause
             _make_removable(path)
+
+
+def remove_pipes(root: Path) -> list[str]:
+    """Remove what is neither file, folder nor link below *root*, which nobody may be changing; their paths.
+
+    Whoever opens a pipe to read waits for a writer, git too: under the name of its rules, say.
+    """
+    found: list[str] = []
+    pending = [os.fspath(root)]
+    while pending:
+        folder = pending.pop()
+        for entry in _entries(folder):
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(entry.path)
+            elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                discard(entry.path)
+                found.append(entry.path)
+    return found
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    for _ in range(2):
+        try:
+            with os.scandir(folder) as entries:
+                return list(entries)
+        except PermissionError:
+            _make_removable(
+                Path(folder)
+            )  # a folder that can be entered and not listed hides nothing from git
+        except OSError:
+            break
+    return []
 
 
 def _make_removable(path: Path) -> None:

@@ -63,7 +63,9 @@ class Place:
     def go(self, commit: str) -> None:
         """The tree exactly as *commit* has it, nothing beside it but what is kept and copied."""
         git = self.git
-        (self.git_dir / "index.lock").unlink(missing_ok=True)
+        files.remove_pipes(self.worktree)
+        for lock in (self.git_dir / "index.lock", self.index.with_name(f"{self.index.name}.lock")):
+            lock.unlink(missing_ok=True)
         # Detached first: a test may have checked out a branch here, and a reset would move that.
         git.run("update-ref", "--no-deref", "HEAD", commit)
         self._reset(git, commit)

@@ -19,6 +19,7 @@ import errno
 import os
 import re
 import stat
+import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +27,12 @@ from typing import Final
 
 from school.errors import GitError
 from school.system import files
-from school.system.git import Git
+from school.system.git import Git, GitCommandError
 from school.worktrees.clone import durable
 from school.worktrees.ignores import base_rules
 
 LIST_TIMEOUT_S: Final = 600.0
+LIST_PATIENCE_S: Final = 15.0
 HASH_TIMEOUT_S: Final = 3600.0
 GITLINK: Final = "160000"
 _CANNOT_OPEN: Final = re.compile(
@@ -155,8 +157,19 @@ class Collector:
         self._by_base = ["ls-files", "--others", "-z", *user_rules, "--exclude-from", str(old_rules)]
         return self._untracked(git, self._by_tree), self._untracked(git, self._by_base)
 
+    def _listing(self, git: Git, command: list[str]) -> subprocess.CompletedProcess[bytes]:
+        """What *command* lists; where git does not come back, once more without what it may be waiting for."""
+        try:
+            return git.run(*command, timeout_s=LIST_PATIENCE_S)
+        except GitCommandError as cause:
+            if cause.returncode is not None:
+                raise
+        for name in files.remove_pipes(Path(os.fsdecode(self.root))):
+            self.out.note(f"{name!r}: neither file nor link, not kept")
+        return git.run(*command, timeout_s=LIST_TIMEOUT_S)
+
     def _untracked(self, git: Git, command: list[str]) -> list[bytes]:
-        done = git.run(*command, timeout_s=LIST_TIMEOUT_S)
+        done = self._listing(git, command)
         if _CANNOT_OPEN.search(done.stderr):
             # git goes on without what it cannot read; the owner can make it readable.
             self._open_up(self.root)
@@ -180,7 +193,7 @@ class Collector:
         top = self.root + b"/" + nested
         empty = self.scratch / "empty-index"
         git = Git(self.clone, Path(os.fsdecode(top)), index=empty, config={"core.bare": "false"})
-        done = git.run(*command, timeout_s=LIST_TIMEOUT_S)
+        done = self._listing(git, command)
         found: list[bytes] = []
         for path in done.stdout.split(b"\0"):
             full = nested + b"/" + path

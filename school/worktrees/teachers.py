@@ -177,6 +177,7 @@ class TeacherTrees:
     def _reset(self, path: Path, clone: SchoolClone, commit: str, keep: Sequence[str]) -> None:
         admin = self._admin(clone)
         self._own_marker(path, admin)
+        files.remove_pipes(path)
         (admin / "index.lock").unlink(missing_ok=True)  # one teacher per role: whoever held it is dead
         git = self._git(path, clone)
         git.run("reset", "--hard", "--quiet", commit, timeout_s=CHECKOUT_TIMEOUT_S)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,19 @@ def test_nothing_is_removed_or_written_behind_a_link_that_a_commit_has_where_a_f
     assert (case.worktree / "out").is_symlink()
     found = sorted(str(path.relative_to(tmp_path / "others")) for path in (tmp_path / "others").rglob("*"))
     assert found == ["made", "made/precious"]
+
+
+def test_a_pipe_in_the_place_of_rules_keeps_nobody_waiting(case: Case, place: Place) -> None:
+    place.go(case.base)
+    write_tree(case.worktree, {"nested/.git/objects/x": "", "nested/.git/refs/x": ""})
+    for name in (".gitattributes", "calc/.gitattributes", ".gitignore", "nested/.git/HEAD"):
+        os.mkfifo(case.worktree / name)
+    (case.worktree / "calc").chmod(0o300)
+    (place.index.parent / "place.index.lock").touch()
+    began = time.monotonic()
+    place.settle(case.base)
+    assert time.monotonic() - began < 20
+    assert case.is_clean_at(case.base)
 
 
 def test_folders_without_permissions_do_not_stop_it(case: Case, place: Place) -> None:

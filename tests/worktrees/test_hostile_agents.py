@@ -15,7 +15,7 @@ import pytest
 from school.contracts import Snapshot, Workspace
 from school.settings import Settings
 from school.system.git import Git
-from school.worktrees import GitLeafWorktrees, Repository, SchoolClone, snapshot
+from school.worktrees import GitLeafWorktrees, Repository, SchoolClone, collect, snapshot
 from tests.support import git, write_tree
 from tests.support_git import bag_for, opened, repository_state
 from tests.system.support import on_small_disk
@@ -468,6 +468,22 @@ def test_sockets_and_pipes_are_noted_and_wait_for_nobody(lab: Lab) -> None:
     saved = lab.save()
     assert time.monotonic() - began < 20
     assert saved.files_changed == ["ok"]
+
+
+@pytest.mark.parametrize("name", ["calc/.gitignore", "nested/.git/HEAD"])
+def test_a_pipe_that_git_would_read_from_keeps_no_work_from_being_saved(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(collect, "LIST_PATIENCE_S", 2.0)
+    for folder in ("nested/.git/objects", "nested/.git/refs"):
+        (lab.path / folder).mkdir(parents=True)
+    os.mkfifo(lab.path / name)
+    (lab.path / "ok").write_text("ok")
+    began = time.monotonic()
+    saved = lab.save()
+    assert time.monotonic() - began < 30
+    assert saved.files_changed == ["ok"]
+    assert any(name in note and "neither file nor link" in note for note in saved.notes), saved.notes
 
 
 def test_size_and_time_prove_nothing(lab: Lab) -> None:
