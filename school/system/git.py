@@ -3,7 +3,7 @@
 ``Git`` is one repository seen one way: an explicit git directory, work tree and index, or discovery from ``cwd``.
 Inherited ``GIT_*`` is scrubbed (a ``GIT_DIR`` from a surrounding hook sends work into another repository); hooks,
 fsmonitor, signing, gc, pagers, external diffs and textconv are off, whatever a repository's own config says;
-``config`` adds or overrides single keys. Only fetches by path are possible, and only where they are asked for.
+``config`` adds or overrides single keys. Only fetches by path are possible, and only with FETCHING in it.
 
 A command that may take longer than the usual limit ends with whoever waits for it, also when that is killed (on Linux, by
 ``setpriv``); a short one ends by itself.
@@ -66,10 +66,13 @@ HARDENED: Final[Mapping[str, str]] = {
     "diff.noprefix": "false",
     "diff.mnemonicPrefix": "false",
     "advice.detachedHead": "false",
+    # A missing object is fetched by itself where the repository says so, with a program that it names; versions before
+    # GIT_NO_LAZY_FETCH know no other way to forbid that. Who fetches by path says FETCHING.
     "protocol.allow": "never",
-    "protocol.file.allow": "user",
+    "protocol.file.allow": "never",
     "safe.directory": "*",
 }
+FETCHING: Final[Mapping[str, str]] = {"protocol.file.allow": "user"}
 _ENVIRONMENT: Final[Mapping[str, str]] = {
     "LC_ALL": "C",
     "LANGUAGE": "",

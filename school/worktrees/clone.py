@@ -28,7 +28,7 @@ from school.errors import GitError, WorktreeError
 from school.settings import Settings
 from school.system import faults, files, log
 from school.system import git as system_git
-from school.system.git import Git
+from school.system.git import FETCHING, Git
 from school.system.locks import KernelLock
 from school.worktrees import layout
 from school.worktrees.repository import Repository
@@ -43,6 +43,7 @@ BLOB_BYTES_MAX: Final = 64 * 1024 * 1024
 EXACT_ATTRIBUTES: Final = "* -text !eol -ident -filter !working-tree-encoding !diff\n"
 # One pack or none: `index-pack` puts a whole pack in place, loose objects could be left half of a history.
 FETCH_CONFIG: Final[Mapping[str, str]] = {
+    **FETCHING,
     "fetch.unpackLimit": "1",
     "transfer.unpackLimit": "1",
     "fetch.writeCommitGraph": "false",

@@ -9,7 +9,7 @@ import pytest
 from school.errors import GitError, MachineError
 from school.system import git as system_git
 from school.system import pipes
-from school.system.git import Git, GitCommandError
+from school.system.git import FETCHING, Git, GitCommandError
 from tests.support import git
 from tests.system.support import gone, python_result, until
 
@@ -159,12 +159,29 @@ def test_messages_do_not_depend_on_the_language(repo, monkeypatch):
 
 def test_only_fetches_by_path(repo, tmp_path):
     git(tmp_path, "init", "-q", "--bare", "clone.git")
-    clone = Git(tmp_path / "clone.git")
+    clone = Git(tmp_path / "clone.git", config=FETCHING)
     clone.run("fetch", "-q", "--no-tags", "--no-write-fetch-head", str(repo), "HEAD:refs/school/x")
     assert clone.text("rev-parse", "refs/school/x") == git(repo, "rev-parse", "HEAD")
     for url in ("https://example.invalid/x", "ext::sh -c true", "git://example.invalid/x"):
         with pytest.raises(GitError, match="not allowed"):
             clone.run("fetch", url)
+
+
+def test_a_missing_object_starts_no_program_that_the_repository_names(repo, tmp_path):
+    """Whatever the version: those before GIT_NO_LAZY_FETCH read it as they read any other variable."""
+    with (repo / ".git" / "config").open("a") as config:
+        config.write(
+            '[core]\n\trepositoryformatversion = 1\n[extensions]\n\tpartialClone = origin\n[remote "origin"]\n'
+            f'\turl = {repo}\n\tpromisor = true\n\tuploadpack = "touch {tmp_path}/ran; false"\n'
+        )
+    (repo / ".git" / "HEAD").write_text("1" * 40 + "\n")
+    for env in ({}, {"GIT_NO_LAZY_FETCH": "0"}):
+        assert not Git(cwd=repo, env=env).ok("rev-parse", "--verify", "HEAD^{commit}")
+        assert not (tmp_path / "ran").exists()
+    clone = Git(tmp_path / "other.git")
+    git(tmp_path, "init", "-q", "--bare", "other.git")
+    with pytest.raises(GitError, match="not allowed"):
+        clone.run("fetch", "-q", str(repo), "HEAD")
 
 
 def test_a_repository_of_another_user_can_be_read(repo, tmp_path):
@@ -174,7 +191,7 @@ def test_a_repository_of_another_user_can_be_read(repo, tmp_path):
     os.chown(repo / ".git", 12345, 12345)
     assert Git(cwd=repo).text("rev-parse", "HEAD")
     git(tmp_path, "init", "-q", "--bare", "clone.git")
-    Git(tmp_path / "clone.git").run("fetch", "-q", str(repo), "HEAD:refs/school/x")
+    Git(tmp_path / "clone.git", config=FETCHING).run("fetch", "-q", str(repo), "HEAD:refs/school/x")
 
 
 def test_an_explicit_git_directory_is_never_looked_for_higher_up(repo):
