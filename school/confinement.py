@@ -32,7 +32,7 @@ REFUSAL_CHARS: Final = 300
 # Below the home: keys, and what opens an account somewhere.
 CREDENTIALS: Final = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".oci", ".boto", ".s3cfg", ".netrc", ".pypirc", ".git-credentials",
-    ".password-store", ".config/gcloud", ".config/gh", ".config/hub", ".config/glab-cli", ".config/doctl",
+    ".config/git/credentials", ".Xauthority", ".ICEauthority", ".password-store", ".config/gcloud", ".config/gh", ".config/hub", ".config/glab-cli", ".config/doctl",
     ".config/rclone", ".config/sops", ".config/op", ".docker/config.json", ".terraform.d/credentials.tfrc.json",
     ".local/share/keyrings", ".local/share/containers", ".mozilla", ".config/google-chrome", ".config/chromium",
     "Library/Keychains",

@@ -52,6 +52,7 @@ _WAYS_OUT: Final = (
     "/run/libvirt",
     "/run/lxd.socket",
     "/run/podman",
+    "/run/screen",
     "/run/snapd.socket",
     "/run/systemd/private",
     "/var/lib/lxd/unix.socket",

@@ -98,3 +98,10 @@ def test_a_reviewer_decides_nothing_either(school: Settings, tmp_path: Path) -> 
     assert said.count("Read-only file system") == 1, said
     assert said.count("Permission denied") == 1, said
     assert sorted(path.name for path in school.hermes_home.iterdir()) == ["bookbag", "school.toml", "state"]
+
+
+def test_keys_are_closed_and_what_a_project_opens_of_them_is_not(leaf: Line, own_home: Path) -> None:
+    names = (".ssh/id", ".git-credentials", ".config/git/credentials", ".Xauthority", ".aws/credentials")
+    write_tree(own_home, {name: f"key of {name}\n" for name in (*names, ".config/git/ignore")})
+    said = leaf(f"cd {own_home}; cat {' '.join(names)} .config/git/ignore 2>/dev/null", read=["~/.aws"])
+    assert said.splitlines() == ["key of .aws/credentials", "key of .config/git/ignore"]
