@@ -22,7 +22,7 @@ from school.contracts import AgentSpec, ProjectConfig, SandboxTerms
 from school.errors import ConfigError, MachineError, TaskFileError
 from school.settings import Settings
 from school.supervisor.request import Request
-from school.supervisor.reviewers import Reviewers, reviewer_terms, same_models
+from school.supervisor.reviewers import Reviewers, not_ready, reviewer_terms, same_models
 from school.system.git import Git
 from school.tasks import Task, TaskFile, load_tasks, refuse_unjudgeable, single_task
 from school.verification.due import due
@@ -82,7 +82,7 @@ def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> P
     refuse_unjudgeable(tasks, verifies=bool(checks.verify), model_reviews="coo" in reviewers)
     refuse_branches(tasks, repository, config.delivery.prefix)
     agents = {task.id: candidates(task, config, request, tasks) for task in tasks}
-    remarks = [*checks.problems, *same_models(reviewers, agents)]
+    remarks = [*checks.problems, *same_models(reviewers, agents), *not_ready(reviewers)]
     refuse_missing_agents(agents, reviewers)
     return Plan(
         request,

@@ -2,7 +2,7 @@
 
 ``reviewer_terms(config)`` resolves the named agents, so that a teacher needs nothing but the bookbag. ``same_models`` says
 where a reviewer is the very model that a student works with: such a reviewer shares the student's blind spots. That is a
-warning, or with ``require_distinct_model`` a refusal before anything is begun.
+warning, or with ``require_distinct_model`` a refusal before anything is begun. ``not_ready`` says what one lacks here.
 
 ConfigError names table and key. Not promised: that two names are two models. Only what is written is compared, and a
 command line tool that chooses its model by itself names none.
@@ -67,6 +67,16 @@ def same_models(reviewers: Reviewers, agents: Mapping[str, Sequence[AgentSpec]])
     if refused:
         raise ConfigError("\n".join(refused))
     return said
+
+
+def not_ready(reviewers: Reviewers) -> list[str]:
+    """A sentence for each model that cannot be asked from here; a teacher that runs elsewhere may have what it needs."""
+    found = {role: terms.agent for role, terms in reviewers.items() if terms.agent is not None}
+    return [
+        f"[reviewers.{role}]: {why}, so there may be no verdict"
+        for role, spec in found.items()
+        if spec.kind == "model" and (why := registry.missing(spec))
+    ]
 
 
 def _clashes(model: str, agents: Mapping[str, Sequence[AgentSpec]]) -> Iterator[str]:

@@ -137,3 +137,14 @@ def test_a_reviewer_that_is_not_installed_is_the_machines(school, repo):
     config = MINE + '[agents.far]\nargv = ["no-such-tool"]\n[reviewers.cto]\nagent = "far"\n'
     with pytest.raises(MachineError, match=r"\[reviewers.cto\]: the agent far needs no-such-tool"):
         planned(repo, school, config)
+
+
+def test_a_reviewer_whose_key_is_not_set_is_told_before_the_run(school, repo, monkeypatch):
+    monkeypatch.delenv("JUDGE_KEY", raising=False)
+    judge = '[agents.judge]\nkind = "model"\nmodel = "large"\nbase_url = "http://127.0.0.1:1/v1"\napi_key_env = "JUDGE_KEY"\n'
+    config = MINE + judge + '[reviewers.cto]\nagent = "judge"\n'
+    assert planned(repo, school, config).remarks == [
+        "[reviewers.cto]: the agent judge needs the variable JUDGE_KEY, which is not set, so there may be no verdict"
+    ]
+    monkeypatch.setenv("JUDGE_KEY", "k")
+    assert planned(repo, school, config + "\n").remarks == []
