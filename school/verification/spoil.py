@@ -57,8 +57,8 @@ def _plain_files(worktree: Path, paths: Sequence[str]) -> list[Path]:
     found = []
     for path in paths:
         target = worktree / path
-        parent = Path(os.path.realpath(target.parent))
-        if parent.is_relative_to(root) and target.is_file() and not target.is_symlink():
+        straight = Path(os.path.realpath(target.parent)) == root / PurePosixPath(path).parent
+        if straight and target.is_file() and not target.is_symlink():
             found.append(target)
     return found
 
@@ -75,23 +75,33 @@ class _Kept:
         return cls(target.read_bytes(), status.st_mode & 0o7777, (status.st_atime_ns, status.st_mtime_ns))
 
 
-def _put(target: Path, content: bytes, mode: int) -> None:
+def _clear_way(worktree: Path, target: Path) -> None:
+    """Real folders on the way to *target*: a test may have put a link, or a file, in the place of one."""
+    folder = worktree
+    for part in target.relative_to(worktree).parts[:-1]:
+        folder /= part
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            folder.unlink()
+        folder.mkdir(exist_ok=True)
+
+
+def _put(worktree: Path, target: Path, content: bytes, mode: int) -> None:
     """A new file in place of whatever is there now; never written through a link that a test may have left."""
+    _clear_way(worktree, target)
     if target.is_dir() and not target.is_symlink():
         files.remove_tree(target)
     target.unlink(missing_ok=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as stream:
         stream.write(content)
         os.fchmod(fd, mode)
 
 
-def _restore(kept: dict[Path, _Kept]) -> None:
+def _restore(worktree: Path, kept: dict[Path, _Kept]) -> None:
     failed: list[OSError] = []
     for target, was in kept.items():
         try:
-            _put(target, was.content, was.mode)
+            _put(worktree, target, was.content, was.mode)
             # With its old time a file still fits what was compiled from it, and what was compiled meanwhile does not.
             os.utime(target, ns=was.times_ns)
         except OSError as cause:
@@ -121,7 +131,7 @@ def overwritten(worktree: Path, texts: Mapping[str, bytes]) -> Iterator[list[str
     kept = {target: _Kept.of(target) for target in targets}
     try:
         for target, was in kept.items():
-            _put(target, targets[target], was.mode)
+            _put(worktree, target, targets[target], was.mode)
         yield [target.relative_to(worktree).as_posix() for target in targets]
     finally:
-        _restore(kept)
+        _restore(worktree, kept)

@@ -74,6 +74,20 @@ def test_a_link_put_in_place_is_not_written_through(tree: Path, tmp_path: Path) 
     assert not (tree / "pkg/a.py").is_symlink()
 
 
+@pytest.mark.parametrize("deep", ["pkg", "pkg/sub"])
+def test_a_link_in_the_place_of_a_folder_is_not_followed(tree: Path, tmp_path: Path, deep: str) -> None:
+    """Or a test, confined as it is, has us write what it likes wherever it likes."""
+    write_tree(tree, {"pkg/sub/c.py": "C = 3\n"})
+    outside = tmp_path / "outside"
+    write_tree(outside, {"a.py": "precious\n", "c.py": "precious\n", "sub/c.py": "precious\n"})
+    before, mine = state(outside), state(tree)
+    with spoil(tree, ["pkg/a.py", "pkg/b.py", "pkg/sub/c.py"]):
+        shutil.rmtree(tree / deep)
+        (tree / deep).symlink_to(outside)
+    assert state(outside) == before
+    assert state(tree) == mine
+
+
 def test_links_and_what_lies_outside_are_left_alone(tree: Path, tmp_path: Path) -> None:
     outside = tmp_path / "elsewhere"
     write_tree(outside, {"m.py": "M = 1\n"})
