@@ -128,7 +128,9 @@ def sweep(settings: Settings) -> None:
     """Temporary files of the dead, flags out of step, records of processes that are no more."""
     bookbag.sweep_leftovers()
     bookbag.sweep_signals()
-    for directory in (settings.processes_dir, settings.runs_dir, settings.worktree_records_dir):
+    # A teacher that is killed while it leaves its tree clean leaves an index half written.
+    admins = settings.clones_dir.glob("*.git/worktrees/teacher-*")
+    for directory in (settings.processes_dir, settings.runs_dir, settings.worktree_records_dir, *admins):
         if directory.is_dir():
             files.sweep_temporaries(directory)
     for path in settings.processes_dir.glob("*.json"):

@@ -409,6 +409,8 @@ SELDOM = (
     "environment-",
     ".owner",
     "evidence.db.lock",
+    # Only set-up commands at base have a cache that lasts.
+    "school/caches",
     # Of advisers: where an agent's calls can be seen, and where one of them failed.
     "escalation-governor",
     "governor/",
