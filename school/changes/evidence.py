@@ -115,8 +115,9 @@ def evidence_of_folder(
     with Outlook(folder, timeout_s=timeout_s) as outlook, ThreadPoolExecutor(3) as beside:
         # Nothing waits for what does not need it: git is quick, but starting it so often adds up.
         checked = beside.submit(outlook.usable, base)
-        asked = beside.submit(_commits, outlook, base, max_chars)
         outlook.take_index()
+        # Not before: every git looks at the index, and finds it half copied or torn until then.
+        asked = beside.submit(_commits, outlook, base, max_chars)
         early = beside.submit(_worktree, outlook, max_chars)
         uncommitted = _worktree(outlook, max_chars) if outlook.list_files() else early.result()
         fresh = outlook.untracked()
