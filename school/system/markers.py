@@ -23,6 +23,8 @@ VARIABLE: Final = "SCHOOL_MARKER"
 # Names one single run of a command, where the marker may name several at once.
 RUN_VARIABLE: Final = "SCHOOL_COMMAND_RUN"
 END_WITHIN_S: Final = 5.0
+# All are stopped before the first is killed; a flood of forks that outruns this is killed as far as it is known.
+STOP_WITHIN_S: Final = 1.0
 # A warden that is asked politely ends its tree better than we can: it also knows who cleared the mark.
 WARDEN_GRACE_S: Final = 1.5
 _LINUX: Final = sys.platform.startswith("linux")
@@ -137,17 +139,32 @@ def _until_gone(
     known: dict[int, str], limit_s: float, look_again: Callable[[], dict[int, str]], *, kill: bool
 ) -> None:
     """Wait for the end of all in *known*, which grows by what turns up meanwhile."""
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
+    begun, stopped = time.monotonic(), dict[int, str]()
+    while time.monotonic() < begun + limit_s:
         known |= look_again()
         # Not only who is marked now: who loses its marked parent in between is no less known.
         living = {pid: start for pid, start in known.items() if _runs(pid, start)}
         if not living:
             return
-        for number in (signal.SIGSTOP, signal.SIGKILL) if kill else ():
-            for pid, start in living.items():
-                signal_exactly(pid, start, number)
+        if kill:
+            _stop(living)
+            # Who has just been met may have forked while it was met. Its child may be found only as long as it lives.
+            if living.items() <= stopped.items() or time.monotonic() > begun + STOP_WITHIN_S:
+                _kill(living)
+            else:
+                stopped = living
+                continue
         time.sleep(0.01)
+
+
+def _stop(living: dict[int, str]) -> None:
+    for pid, start in living.items():
+        signal_exactly(pid, start, signal.SIGSTOP)
+
+
+def _kill(living: dict[int, str]) -> None:
+    for pid, start in living.items():
+        signal_exactly(pid, start, signal.SIGKILL)
 
 
 def _runs(pid: int, start: str) -> bool:
