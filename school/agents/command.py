@@ -9,7 +9,7 @@ session by the key ``session`` of its result file.
 
 All turns are kept: the first in ``prompt.md``, ``stdout``, ``stderr``, turn n in ``turn-n.…``, and what was asked and
 answered in ``turns.json``. The summary of the claim begins with the first answer, the candidate; what a later turn says
-stands below it and never in its place.
+stands below it and never in its place. A further turn that comes to no end takes nothing away (``further``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import stat
 from pathlib import Path
 from typing import Any, Final
 
-from school.agents import presets
+from school.agents import further, presets
 from school.agents.claim import read_regular
 from school.agents.judging import Turn, combined, judged
 from school.agents.presets.base import Preset, Reading, Said, Setting, Start, ToolUse, session_of
@@ -54,7 +54,7 @@ class _Conversation:
         self.preset: Preset | None = presets.find(job.spec.preset) if job.spec.preset else None
         self.turns: list[Turn] = []
         self.session = ""
-        self.deadline = clock.monotonic() + (job.spec.timeout_s or job.limits.agent_timeout_s)
+        self.deadline = clock.monotonic() + job.time_limit_s
 
     def run(self, message: str) -> AgentOutcome:
         while message:
@@ -78,7 +78,7 @@ class _Conversation:
         start = self._start(prompt, prompt_file, out)
         if start.placed:
             files.write_atomic(prompt_file, raw)
-        left_s = max(0.1, self.deadline - clock.monotonic())
+        left_s = self.job.time_limit_s if number == 1 else max(0.1, self.deadline - clock.monotonic())
         job, vigil = self._with(start), self._vigil(number, out, prefix)
         if vigil is not None:
             job = dataclasses.replace(job, cancelled=lambda: self.job.cancelled() or vigil())
@@ -89,6 +89,8 @@ class _Conversation:
             outcome.detail = (
                 f"{job.spec.name} told for {vigil.patience_s:g} s of nothing but errors, and was ended"
             )
+        if outcome.reason == "timeout" and number > 1:
+            outcome.detail = f"{job.spec.name}: the {job.time_limit_s:g} s for all turns were over"
         reading = self._read(outcome, out, prefix, prompt)
         if vigil is not None:
             vigil.rest(reading)
@@ -167,9 +169,10 @@ class _Conversation:
         self.session = turn.reading.session or self.session
         if turn.reason or len(self.turns) >= TURNS_MAX or not self._can_resume() or self.job.cancelled():
             return ""
-        if self.deadline - clock.monotonic() <= 0:
-            return ""
-        return self.job.gate(TurnEnd(turn.number, turn.reading.answer, turn.outcome.claim))
+        ended = TurnEnd(turn.number, turn.reading.answer, turn.outcome.claim)
+        message, note = further.ask(self.job, ended, self.deadline)
+        turn.outcome.notes += [note] if note else []
+        return message
 
     def _can_resume(self) -> bool:
         # The agent owns the folder of the brief: a link there would have us write where it leads.

@@ -3,7 +3,8 @@
 ``judged`` decides how a turn ended, from what its CLI reported and from how its process ended. What the CLI reported
 counts more than an exit status: a status of 0 proves nothing, and one of 1 nothing beside a reported end. A turn that
 was ended from outside has that reason, unless the last that the CLI had to say was that its endpoint fails or refuses,
-or it stood still while it waited for its model: then that is why, and not the student. ``combined`` adds the turns up.
+or it stood still while it waited for its model: then that is why, and not the student. ``combined`` adds the turns up: as the last of them ended, or, where that was a
+further one that broke off (``further``), as the one before it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from school.agents import further
 from school.agents.presets.base import Reading
 from school.contracts import AgentOutcome, AgentSpec, Claim, bounded
 
@@ -98,18 +100,20 @@ def _claim(claim: Claim, reading: Reading) -> Claim:
 
 
 def combined(turns: Sequence[Turn]) -> AgentOutcome:
-    """All turns as one outcome: the last one's end and claim, the first one's answer before any later one."""
+    """All turns as one outcome: the last end and claim that count, the first one's answer before any later one."""
     last = turns[-1]
-    outcome = last.outcome
-    outcome.reason, outcome.detail = last.reason, last.detail
-    outcome.claim = outcome.claim.model_copy(update={"summary": _summary(turns)})
+    note = further.broke_off(last.number - 1, last.reason, last.detail)
+    finished = turns[:-1] if note else turns
+    outcome = finished[-1].outcome
+    outcome.reason, outcome.detail = finished[-1].reason, finished[-1].detail
+    outcome.claim = outcome.claim.model_copy(update={"summary": _summary(finished)})
     outcome.output = _output(turns)
     outcome.output_path = turns[0].outcome.output_path
     outcome.output_bytes = sum(turn.outcome.output_bytes for turn in turns)
     outcome.usage = _usage(turns)
-    outcome.claimed = any(turn.outcome.claimed for turn in turns)
-    earlier = [note for turn in turns[:-1] for note in turn.outcome.notes]
-    outcome.notes = list(dict.fromkeys([*earlier, *outcome.notes]))
+    outcome.claimed = any(turn.outcome.claimed for turn in finished)
+    notes = [said for turn in turns for said in turn.outcome.notes]
+    outcome.notes = list(dict.fromkeys([*notes, *([note] if note else [])]))
     return outcome
 
 

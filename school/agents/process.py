@@ -107,6 +107,11 @@ class Job:
     confinement: Policy | None = None
     tools: Sequence[AgentTool] = ()
 
+    @property
+    def time_limit_s(self) -> float:
+        """How long an agent that is prompted may take, for all its turns."""
+        return self.spec.timeout_s or self.limits.agent_timeout_s
+
     def run(
         self,
         argv: Sequence[str],

@@ -4,7 +4,8 @@ One ``Turns`` a run, used from the thread that speaks with the agent. ``begin(me
 advisers want said below the message; ``assistant``, ``tool``, ``request`` and ``request_failed`` tell of what happens in it, in
 Hermes' names and arguments (a leaf's session_id is its bead); ``end(answer, claim)`` closes it and gives the message of
 a further turn, '' for none. ``conclude(outcome, end)`` makes the outcome of the whole run from how its process and the
-conversation ended; its claim's summary has the first answer, the candidate, before any later.
+conversation ended; its claim's summary has the first answer, the candidate, before any later. A further turn that comes to no
+end takes nothing away (``further``).
 
 Everything said is appended to ``transcript.jsonl`` in the output folder, a durable line each, before anything is done
 about it: whoever dies, it is there. Lines have ``at``, ``turn`` and ``kind``: ``user`` (``content``; a message of ours, of a
@@ -20,6 +21,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+from school.agents import further
 from school.agents.process import Job
 from school.contracts import AgentOutcome, Claim, TurnEnd, bounded
 from school.system import clock, files
@@ -68,6 +70,8 @@ class Turns:
         self._message = ""
         self._room = job.limits.output_bytes
         self._calls = 0
+        self._deadline = clock.monotonic() + job.time_limit_s
+        self._claim = Claim()
 
     @property
     def turn_id(self) -> str:
@@ -107,6 +111,7 @@ class Turns:
         """The turn ended with *answer*; the message of a further one, '' for none."""
         self.answers.append(answer)
         self.said.append(claim.summary or answer)
+        self._claim = claim
         self._keep("end", answer=answer)
         if answer:
             self.job.hooks.fire(
@@ -119,7 +124,10 @@ class Turns:
         self.job.hooks.fire("on_session_end", **self._about(), completed=True, interrupted=False)
         if self.turn >= TURNS_MAX:
             return ""
-        return self.job.gate(TurnEnd(self.turn, answer, claim, self.can_run_commands))
+        ended = TurnEnd(self.turn, answer, claim, self.can_run_commands)
+        message, note = further.ask(self.job, ended, self._deadline)
+        self.notes += [note] if note else []
+        return message
 
     def broke_off(self, why: str) -> None:
         """The turn came to no end."""
@@ -204,6 +212,10 @@ class Turns:
             outcome.reason = outcome.detail = ""
         else:
             self._blame(outcome, end)
+        if note := further.broke_off(len(self.answers), outcome.reason, outcome.detail):
+            self.notes.append(note)
+            outcome.reason = outcome.detail = ""
+            outcome.claim = self._claim
         if outcome.reason == "quota" and end.retry_at:
             outcome.claim = outcome.claim.model_copy(update={"retry_at": end.retry_at})
         outcome.notes = [*outcome.notes, *self.notes]

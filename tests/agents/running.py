@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,13 @@ class Place:
         return self.tree / ".hermes" / "outputs" / f"{BEAD}.result.json"
 
     def run(
-        self, spec: AgentSpec, *, task: str = "Do it.", gate: Gate | None = None, **limits: Any
+        self,
+        spec: AgentSpec,
+        *,
+        task: str = "Do it.",
+        gate: Gate | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+        **limits: Any,
     ) -> AgentOutcome:
         for folder in (self.brief_path.parent, self.result_path.parent):
             folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +78,7 @@ class Place:
             output_dir=self.outputs,
             settings=self.settings,
             progress=lambda _step: None,
-            cancelled=lambda: False,
+            cancelled=cancelled,
             hooks=self.hooks,
             gate=gate,
         )

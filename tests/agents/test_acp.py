@@ -256,6 +256,27 @@ def test_what_it_leaves_behind_is_ended(drive: Drive, tmp_path: Path) -> None:
     assert not psutil.pid_exists(int(pids.read_text()))
 
 
+@pytest.mark.parametrize(
+    ("step", "note"),
+    [
+        (["error", -32603, "429 rate limit reached, try again in 2 hours"], "quota: zed: "),
+        (["die", 7], "exit: zed ended with exit status 7"),
+        (["mute"], "stalled: zed: no output"),
+        (["stop", "refusal"], "refused: zed: the agent refused to go on"),
+    ],
+)
+def test_a_further_turn_that_breaks_off_takes_no_finished_work_away(
+    drive: Drive, step: list[Any], note: str
+) -> None:
+    drive.limits, drive.holds = {"stall_timeout_s": 2.0}, ["Verify it."]
+    outcome = drive.run(scripted([["claim"], ["say", "Done."]], [["say", "Hm."], step]))
+    assert (outcome.reason, outcome.claim.status, outcome.claim.retry_at) == ("", "done", "")
+    assert outcome.claim.summary == "Done by ACP."
+    assert outcome.notes[0].startswith(
+        f"turn 1 had ended, and what only a reminder asked for takes nothing away: {note}"
+    )
+
+
 def test_a_budget_leaves_no_further_turn(drive: Drive) -> None:
     drive.limits = {"tokens": 100}
     drive.holds = ["Once more."]

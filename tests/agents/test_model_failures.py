@@ -29,6 +29,7 @@ from tests.endpoint import (
     FakeEndpoint,
     Request,
     call,
+    calls,
     limited,
     say,
     status,
@@ -177,8 +178,43 @@ def test_a_reminder_that_nothing_is_left_for_takes_no_finished_work_away(drive: 
         outcome = drive.run(spec(fake))
     assert (outcome.reason, outcome.claim.summary, len(fake.requests)) == ("", "Wrote it.", 2)
     (note,) = outcome.notes
-    assert note.startswith("no further turn: [limits] tokens = 2000 are used up (")
+    assert note.startswith(f"{BROKE_OFF}budget: loop: [limits] tokens = 2000 are used up (")
     assert [ended["completed"] for ended in drive.events("on_session_end")] == [True, False]
+
+
+BROKE_OFF = "turn 1 had ended, and what only a reminder asked for takes nothing away: "
+
+
+@pytest.mark.parametrize(
+    ("turn", "note"),
+    [
+        (limited(3600), "quota: loop: gpt-4o: "),
+        (status(503), "unavailable: loop: gpt-4o: "),
+        (HANG, "unavailable: loop: gpt-4o did not answer in 0.5 s"),
+        (say("", finish="content_filter"), "refused: loop: "),
+    ],
+)
+def test_a_reminder_that_cannot_be_answered_takes_no_finished_work_away(
+    drive: Drive, monkeypatch: pytest.MonkeyPatch, turn: Any, note: str
+) -> None:
+    monkeypatch.setattr("school.agents.model.run.ATTEMPT_S", 0.5)
+    drive.holds = ["Verify it."]
+    with FakeEndpoint([WRITE, FINISH, turn]) as fake:
+        outcome = drive.run(spec(fake))
+    assert (outcome.reason, outcome.detail) == ("", "")
+    assert (outcome.claim.status, outcome.claim.summary, outcome.claim.retry_at) == ("done", "Wrote it.", "")
+    (said,) = outcome.notes
+    assert said.startswith(BROKE_OFF + note)
+
+
+def test_a_reminder_that_outlasts_the_time_takes_no_finished_work_away(drive: Drive) -> None:
+    drive.holds = ["Verify it."]
+    claims = call("finish", status="failed", summary="Or not.")
+    script = [WRITE, FINISH, calls(*claims.calls, *call("shell", command="sleep 60").calls), HANG]
+    with FakeEndpoint(script) as fake:
+        outcome = drive.run(spec(fake, timeout_s=6.0))
+    assert (outcome.reason, outcome.claim.status, outcome.claim.summary) == ("", "done", "Wrote it.")
+    assert outcome.notes[0].startswith(BROKE_OFF + "timeout: loop: not ended after 6 s")
 
 
 def test_a_budget_of_one_cent_stops_at_one_cent(drive: Drive) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -122,12 +123,74 @@ def test_a_gate_that_is_never_content_comes_to_an_end(place: Place) -> None:
     assert (place.outputs / "turn-8.stdout").exists()
 
 
-def test_all_turns_share_one_time_limit(place: Place) -> None:
-    hangs = "import time; time.sleep(60)"
-    spec = scripted("print('quick')", resume=[sys.executable, "-c", hangs], timeout_s=1.5)
+def test_all_turns_share_one_time_limit_and_a_reminder_that_outlasts_it_takes_nothing_away(
+    place: Place,
+) -> None:
+    hangs = TALKER + "\nimport time; print('so far', flush=True); time.sleep(60)"
+    claims = hangs.replace('"done"', '"failed"')
+    spec = scripted(TALKER, resume=[sys.executable, "-c", claims, "again"], timeout_s=2.5)
     outcome = place.run(spec, gate=Asked("Go on"))
-    assert outcome.reason == "timeout"
+    assert (outcome.reason, outcome.detail, outcome.exit_code) == ("", "", 0)
+    assert (outcome.claim.status, outcome.claim.summary, outcome.claimed) == ("done", "answer first", True)
+    (note,) = outcome.notes
+    assert note == (
+        "turn 1 had ended, and what only a reminder asked for takes nothing away: timeout: fake: the 2.5 s for all "
+        "turns were over"
+    )
+    assert outcome.output.endswith("so far\n")
     assert outcome.usage["wall_s"] < 10
+
+
+@pytest.mark.parametrize(
+    ("code", "note"),
+    [
+        ("import os; os._exit(137)", "killed: fake was killed (exit status 137)"),
+        ("import sys; sys.exit(3)", "exit: fake ended with exit status 3"),
+        (
+            TALKER.replace('"s-1"', '"s-1", "retry_at": "2030-01-01T00:00:00+00:00"'),
+            "quota: the agent's quota is used up until 2030-01-01T00:00:00+00:00",
+        ),
+    ],
+)
+def test_however_a_further_turn_breaks_off_the_finished_one_stands(
+    place: Place, code: str, note: str
+) -> None:
+    outcome = place.run(scripted(TALKER, resume=[sys.executable, "-c", code]), gate=Asked("Sure?"))
+    assert (outcome.reason, outcome.claim.summary, outcome.claim.retry_at) == ("", "answer first", "")
+    (said,) = outcome.notes
+    assert said.endswith(f"takes nothing away: {note}")
+    turns = json.loads((place.outputs / "turns.json").read_text())
+    assert [turn["reason"] for turn in turns] == ["", note.partition(":")[0]]
+
+
+def test_a_leaf_that_must_end_ends_in_a_further_turn_too(place: Place) -> None:
+    hangs = "import time; print('x', flush=True); time.sleep(60)"
+    spec = scripted(TALKER, resume=[sys.executable, "-c", hangs])
+    outcome = place.run(spec, gate=Asked("Go on"), cancelled=(place.outputs / "turn-2.stdout").exists)
+    assert outcome.reason == "interrupted"
+
+
+def test_with_too_little_time_left_no_further_turn_is_begun(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("school.agents.further.LEAST_SHARE", 1.0)
+    gate = Asked("Go on")
+    outcome = place.run(scripted(TALKER, resume=resume("again"), timeout_s=60.0), gate=gate)
+    assert (outcome.reason, outcome.claim.summary, gate.shown) == ("", "answer first", [])
+    (note,) = outcome.notes
+    assert re.fullmatch(r"no further turn: of the 60 s for all turns \d+\.\d s were left", note)
+
+
+def test_a_gate_that_takes_what_time_was_left_begins_no_turn(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(_turn: TurnEnd) -> str:
+        monkeypatch.setattr("school.agents.further.LEAST_SHARE", 1.0)
+        return "Go on"
+
+    outcome = place.run(scripted(TALKER, resume=resume("again")), gate=slow)
+    assert not (place.outputs / "turn-2.prompt.md").exists()
+    assert [note.partition(":")[0] for note in outcome.notes] == ["no further turn"]
 
 
 def test_a_link_in_place_of_the_brief_folder_ends_the_turns(place: Place, tmp_path: Path) -> None:

@@ -66,10 +66,8 @@ def run_acp(job: Job, brief: Brief) -> AgentOutcome:
     files.write_atomic(files.ensure_dir(job.output_dir) / "prompt.md", prompt.encode())
     lead = _Lead(job, prompt, read_only=brief.role in READ_ONLY_ROLES)
     argv = [word.replace("{model}", job.spec.model) for word in job.spec.argv]
-    timeout_s = job.spec.timeout_s or job.limits.agent_timeout_s
-    return lead.turns.conclude(
-        converse(job, argv, lead.speak, timeout_s=timeout_s, cancel_s=CANCEL_S), lead.end
-    )
+    outcome = converse(job, argv, lead.speak, timeout_s=job.time_limit_s, cancel_s=CANCEL_S)
+    return lead.turns.conclude(outcome, lead.end)
 
 
 class _Lead:

@@ -35,8 +35,6 @@ FIRST_WAIT_S: Final = 1.0
 ATTEMPT_S: Final = 600.0
 # What the loop reports and what that means for the bead; anything else that it says is no reason.
 REASONS: Final = frozenset({"quota", "unavailable", "login", "refused", "limit", "budget", "not_installed"})
-# What a budget that is used up is called, before a request.
-SPENT: Final = ("budget", "limit")
 # A run that ends while its endpoint has kept it waiting this long, or half its time, failed for want of an answer.
 KEPT_WAITING_S: Final = 60.0
 SYSTEM: Final = """\
@@ -67,10 +65,9 @@ class _Lead:
         self.job = job
         self.prompt = prompt
         self.read_only = read_only
-        self.timeout_s = job.spec.timeout_s or job.limits.agent_timeout_s
+        self.timeout_s = job.time_limit_s
         self.turns = Turns(job, platform=PLATFORM, model=job.spec.model, can_run_commands=not read_only)
         self.ended = False
-        self.asked = False
         self.asking_since: float | None = None
         self.failed: dict[str, Any] = {}
 
@@ -83,7 +80,6 @@ class _Lead:
                 with talk.at_work():
                     context = self.turns.begin(message, synthetic=synthetic)
                 said = f"{message}\n\n{context}" if context else message
-                self.asked = False
                 await talk.write(wire.encode({"do": "turn", "message": said}))
                 answer = await self._until_turn_end(talk)
                 if answer is None:
@@ -129,7 +125,8 @@ class _Lead:
             if kind == "turn_end":
                 return files.well_formed(str(said.get("answer") or ""))
             if kind == "failed":
-                self._failed(said)
+                self.turns.broke_off(str(said.get("detail") or ""))
+                self.failed = said
                 return None
             with talk.at_work():
                 reply = self._hear(kind, said)
@@ -137,21 +134,11 @@ class _Lead:
                 await talk.write(wire.encode(reply))
         return None
 
-    def _failed(self, said: dict[str, Any]) -> None:
-        """The loop goes no further. A turn of ours that there was nothing left for takes no finished work away."""
-        detail = str(said.get("detail") or "")
-        self.turns.broke_off(detail)
-        if self.turns.turn > 1 and not self.asked and said.get("reason") in SPENT:
-            self.turns.notes.append(f"no further turn: {detail}")
-            self.ended = True
-        else:
-            self.failed = said
-
     def _hear(self, kind: object, said: dict[str, Any]) -> dict[str, Any] | None:
         """Take one message of the loop; what it waits for."""
         number = int(said.get("number") or 0)
         if kind == "asking":
-            self.asked, self.asking_since = True, time.monotonic()
+            self.asking_since = time.monotonic()
         elif kind not in ("beat", "failure"):  # a try that failed is no answer: the next one waits on
             self.asking_since = None
         if kind == "assistant":
