@@ -5,8 +5,8 @@ for what is counted, ``terms.py`` for its settings, ``telling.py`` for what ``/g
 nothing and opens no connection. Errors end in the hooks, where advisers are fail-open.
 """
 
-from school.governor.governor import Governor
+from school.governor.governor import UNTOLD, Governor
 from school.governor.signals import Thresholds
 from school.governor.terms import Terms, read
 
-__all__ = ["Governor", "Terms", "Thresholds", "read"]
+__all__ = ["UNTOLD", "Governor", "Terms", "Thresholds", "read"]

@@ -3,7 +3,7 @@
 ``Governor(settings, table=..., delegation=...)`` reads its terms; ``listen(hooks)`` lets it hear. From then on it answers
 ``pre_llm_call`` and ``transform_tool_result`` with a packet where one is due, and at the beginning and end of each turn
 brings the session's line in the report up to date. It calls nothing and stops nothing. What follows from a packet is its host's to
-decide, by ``ignored`` and ``packets``; ``take`` is for a host that can only speak between turns.
+decide, by ``ignored`` and ``packets``; ``due`` is for one whose agent has seen its results before we hear of them.
 
 Each session is counted for itself, a subagent's too (Hermes calls every hook in subagents, under their own session ids);
 in the report a subagent's numbers stand in the line of the session that started it. Of very many sessions the one heard
@@ -32,6 +32,8 @@ from school.system.clock import Clock, SystemClock
 ADVISER: Final = "governor"
 SESSIONS_MAX: Final = 256
 STANDING_EVERY_S: Final = 1.0
+# What became of a packet that was not given yet.
+UNTOLD: Final = "untold"
 _DEPTH_MAX: Final = 10
 _HEARD: Final = (
     "pre_llm_call",
@@ -116,14 +118,14 @@ class Governor:
             session = self._known(session_id)
             return [self._told(given, session) for given in session.state.given] if session else []
 
-    def take(self, session_id: str) -> str:
-        """The packet that is due in *session_id* and was not given in this turn, else ''; it counts as given."""
+    def due(self, session_id: str = "") -> dict[str, Any] | None:
+        """The packet that *session_id* waits for, as ``packets`` would have it, None where it waits for none."""
         with self._lock:
             session = self._known(session_id)
             if session is None or not session.state.stuck or session.state.told:
-                return ""
-            session.state, packet = signals.give(session.state, self.thresholds)
-            return words(packet, delegation=self._delegation)
+                return None
+            _, packet = signals.give(session.state, self.thresholds)
+            return {**self._told(signals.Given(packet), session), "became": UNTOLD}
 
     def standing(self, session_id: str = "") -> dict[str, Any] | None:
         """How it stands, as ``/governor`` shows it."""

@@ -2,7 +2,7 @@
 
 ``Advisers(seat, evidence, guidance)`` builds them as the bag's ``advice`` says; ``hooks`` is for the agent's driver. The
 coach is there where ``[coach]`` names a model. ``stuck`` is a sentence once the agent went on past a governor's packet in
-the same way, '' before. ``gate`` is the coach's question at a turn's end, and that of whoever else listens to
+the same way, '' before; ``untold`` is the packet that it has yet to hear. ``gate`` is the coach's question at a turn's end, and that of whoever else listens to
 ``pre_verify``. ``settle()`` notes in the guidance what both have said, and what became of it. ``close()`` ends them all.
 
 Advisers are fail-open: one that cannot even be built is a fault like any other, and is named in ``faults``. No errors.
@@ -121,6 +121,12 @@ class Advisers:
             return ""
         return f"stuck, and went on the same way after it was told so: {packets[-1]['because']}"
 
+    @property
+    def untold(self) -> dict[str, Any] | None:
+        """The governor's packet that the agent has yet to hear, where it is stuck by its own doing."""
+        packet = self._governor.due(self.evidence.session) if self._governor is not None else None
+        return None if packet is None or packet["why"] == _OF_THE_ENDPOINT else packet
+
     def gate(self, turn: TurnEnd, given: int) -> str:
         """The message of a further turn, where files were changed and somebody does not want it to be the last."""
         changed = self.evidence.changed()
@@ -140,7 +146,8 @@ class Advisers:
 
     def settle(self) -> None:
         """Note what governor and coach have said, now that it is known what became of it."""
-        for packet in self._governor.packets(self.evidence.session) if self._governor else []:
+        packets = self._governor.packets(self.evidence.session) if self._governor else []
+        for packet in [*packets, *([self.untold] if self.untold else [])]:
             entry = self.guidance.add("governor", "packet", str(packet["text"]), turn=packet["turn"])
             entry["became"] = packet["became"] or "open"
             entry["followed"] = {"ignored": False, "recovered": True, "delegated": True}.get(entry["became"])

@@ -1,4 +1,4 @@
-"""The gates at the end of a turn: verify-on-stop, the coach, the handoff, in this order, each with its own budget.
+"""The gates at the end of a turn: verify-on-stop, coach, governor, handoff, in this order, each with its own budget.
 
 ``Gates(gates, guidance)`` is the ``gate`` that an agent's driver asks: the message of a further turn, or '' to let it
 end. The first gate that has something to say and budget left is heard, and no other. A claim of ``blocked`` that says
@@ -6,7 +6,7 @@ why ends it at once. What a gate held, and whether the next turn followed it, is
 that the agent had given: that answer stays its answer, and no reminder is the user's word.
 
 ``StopGate`` asks for a check where ``school.verification.stop`` says that one is due; ``blocked`` is what the agent
-named instead. ``CoachGate`` asks the coach. ``HandoffGate`` reminds once of the result file
+named instead. ``CoachGate`` asks the coach. ``GovernorGate`` has a packet heard that came too late for the turn. ``HandoffGate`` reminds once of the result file
 where it is missing or contradicts what lies there. No errors: the ledger's are the session's ``fault``.
 """
 
@@ -26,6 +26,10 @@ from school.verification import stop
 
 HOLDS_MAX: Final = 3
 REMINDERS_MAX: Final = 1
+LOOK_BACK: Final = (
+    "Automatic message, not a new task: before you end, read below how your session stands. "
+    "Then take another way, or end as blocked and say what stopped you."
+)
 
 _log = log.get("study.gates")
 
@@ -88,7 +92,11 @@ class Gates:
 
 
 def _says_why_it_is_blocked(claim: Claim) -> bool:
-    return claim.status == "blocked" and bool(claim.blockers or claim.summary)
+    return claim.status == "blocked" and _says_why(claim)
+
+
+def _says_why(claim: Claim) -> bool:
+    return bool(claim.blockers or claim.summary)
 
 
 class StopGate:
@@ -145,6 +153,27 @@ class CoachGate:
         del turn
 
 
+class GovernorGate:
+    """A packet that the agent has not heard when its turn ends: it comes below this, as at the beginning of any turn."""
+
+    name = "governor"
+    budget = REMINDERS_MAX
+
+    def __init__(self, advisers: Advisers) -> None:
+        self.advisers = advisers
+
+    def ask(self, turn: TurnEnd, given: int) -> str:
+        del given
+        claim = turn.claim
+        if self.advisers.untold is None or (claim.status in ("blocked", "failed") and _says_why(claim)):
+            return ""
+        return LOOK_BACK
+
+    def followed(self, turn: TurnEnd) -> None:
+        """The packet's own entry says it."""
+        del turn
+
+
 class HandoffGate:
     """The result file: missing, or at odds with what lies in the tree."""
 
@@ -172,8 +201,7 @@ class HandoffGate:
         if not os.path.lexists(self.result_path) and claim == Claim():
             return "the result file is missing"
         if claim.status in ("blocked", "failed"):
-            told = claim.blockers or claim.summary
-            return "" if told else f"the result file says {claim.status}, and not why"
+            return "" if _says_why(claim) else f"the result file says {claim.status}, and not why"
         if claim.blockers:
             return f"the result file says {claim.status} and names blockers"
         changed = bool(self.evidence.changed())

@@ -25,7 +25,7 @@ from school.contracts import (
 from school.settings import Settings
 from school.study.advisers import Advisers, Seat
 from school.study.evidence import SessionEvidence, line_of
-from school.study.gates import CoachGate, EndGate, Gates, HandoffGate, StopGate
+from school.study.gates import CoachGate, EndGate, Gates, GovernorGate, HandoffGate, StopGate
 from school.study.guidance import Guidance
 from school.verification.classify import OWN_VERIFY
 
@@ -78,6 +78,7 @@ class Study:
         read_only = self.bag.get("student") in READ_ONLY_ROLES
         others: list[EndGate] = [
             CoachGate(self.advisers),
+            GovernorGate(self.advisers),
             HandoffGate(self.evidence, result_path, read_only=read_only),
         ]
         return [self._stop_gate, *others] if self.advice.on_stop else others
@@ -94,6 +95,10 @@ class Study:
     def cancelled(self) -> bool:
         """Whether the agent must end now: the leaf must, or the agent is stuck."""
         return self._stop() or bool(self.advisers.stuck)
+
+    def urgent(self) -> bool:
+        """Whether there is something that the agent should hear before its turn ends by itself."""
+        return self.advisers.untold is not None
 
     # --- the end ------------------------------------------------------------------------------------------
 

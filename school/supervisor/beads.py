@@ -128,28 +128,35 @@ def earlier_findings(bags: Iterable[Mapping[str, Any] | None], agent: str = "") 
     """
     found: dict[tuple[str, str, str], Finding] = {}
     for bag in bags:
-        told = [*_failure(bag), *(bag.get("findings") or []), *_tried(bag, agent)] if bag else []
+        told = (
+            [*_failure(bag), *_stood(bag), *(bag.get("findings") or []), *_tried(bag, agent)] if bag else []
+        )
         for finding in told:
             found.setdefault((finding["section"], finding["issue_class"], finding["description"]), finding)
     return list(found.values())[:FINDINGS_MAX]
 
 
 def _failure(bag: Mapping[str, Any]) -> list[Finding]:
-    """Why an attempt ended without a result; of one that got stuck also what its governor saw it try."""
+    """Why an attempt ended without a result."""
     if bag.get("status") != "failed" or bag.get("reason") in UNCHARGED_REASONS:
         return []
     reason = str(bag.get("reason") or "failed")
     said = bag.get("summary") or bag.get("reason") or "no reason is known"
     text = f"An earlier attempt ended without a result: {said}"
-    if reason == "stuck" and (stood := _packet(bag)):
-        text += f"\nWhat stood there when it was stuck:\n{stood}"
     return [_finding("leaf", "HIGH", reason, text)]
 
 
+def _stood(bag: Mapping[str, Any]) -> list[Finding]:
+    """What the governor saw an attempt try that came out of it no more, whether or not it could still be told."""
+    stood = "" if bag.get("reason") in UNCHARGED_REASONS else _packet(bag)
+    text = f"What an earlier attempt had tried when it was stuck:\n{stood}"
+    return [_finding("leaf", "LOW", "stuck", bounded(text, TRIED_BYTES))] if stood else []
+
+
 def _packet(bag: Mapping[str, Any]) -> str:
-    """The last packet of the governor, without its marks and its advice to whoever was stuck."""
+    """The last packet of the governor, without its marks and its advice to whoever was stuck; '' for who got out."""
     packets = [entry for entry in bag.get("guidance") or [] if entry.get("what") == "packet"]
-    text = str(packets[-1].get("text") or "") if packets else ""
+    text = str(packets[-1].get("text") or "") if packets and packets[-1].get("followed") is not True else ""
     for mark in (packet.BEGIN, packet.END):
         text = text.replace(mark, "")
     return text.partition(packet.ADVICE)[0].strip()

@@ -94,7 +94,7 @@ def test_what_became_of_a_packet(school: Settings) -> None:
     assert became(delegation()) == ("delegated", False)
 
 
-def test_a_host_that_speaks_only_between_turns_takes_the_packet_itself(school: Settings) -> None:
+def test_what_is_due_in_a_host_that_shows_nobody_its_results(school: Settings) -> None:
     governor = Governor(school)
     quiet = [
         event
@@ -102,10 +102,17 @@ def test_a_host_that_speaks_only_between_turns_takes_the_packet_itself(school: S
         if event[0] != "transform_tool_result"
     ]
     assert play(governor, quiet) == {}
-    assert governor.take("s1").startswith("<escalation-packet>")
-    assert governor.take("s1") == ""
-    assert governor.take("unknown") == ""
-    assert len(governor.packets("s1")) == 1
+    for _ in range(2):  # asking gives nothing away
+        due = governor.due("s1")
+        assert due is not None
+        assert due["text"].startswith("<escalation-packet>")
+        assert (due["turn"], due["why"], due["became"]) == (1, ["errors"], "untold")
+    assert governor.due("unknown") is None
+    assert governor.packets("s1") == []
+    [said] = play(governor, [turn(2, "go on")]).values()
+    assert said.startswith("<escalation-packet>")
+    assert governor.due("s1") is None
+    assert [packet["became"] for packet in governor.packets("s1")] == [""]
 
 
 def test_the_kill_switch(school: Settings) -> None:

@@ -13,8 +13,10 @@ import bookbag
 from school.agents.ending import Ending
 from school.contracts import AgentOutcome, AgentSpec, Claim, TurnEnd, Workspace
 from school.settings import Settings
+from school.study.gates import LOOK_BACK
 from school.study.guidance import ENTRIES_MAX, Guidance
 from school.study.session import Study
+from school.supervisor import beads
 from tests.leaves import new_bead, script
 from tests.support import git
 
@@ -100,6 +102,74 @@ def test_a_packet_that_is_heeded_ends_nothing(opened: Opening) -> None:
     assert [(entry["became"], entry["followed"]) for entry in study.fields()["guidance"]] == [
         ("recovered", True)
     ]
+
+
+def unseen(study: Study, number: int = 0) -> None:
+    """A command that failed, of an agent whose results have reached it before we hear of them."""
+    event = {
+        "session_id": study.evidence.session,
+        "tool_call_id": f"c{number}",
+        "turn_id": "t",
+        "status": "ok",
+    }
+    result = json.dumps({"output": "", "exit_code": 2, "error": None})
+    study.hooks.fire(
+        "post_tool_call", tool_name="terminal", args={"command": f"make {number}"}, result=result, **event
+    )
+
+
+def test_a_packet_that_came_too_late_for_its_turn_is_worth_one_more(opened: Opening) -> None:
+    study = opened(advice={"on_stop": False})
+    for number in range(3):
+        assert not study.urgent()
+        unseen(study, number)
+    assert study.urgent()
+    asked = study.gate(TurnEnd(1, "done", Claim(summary="s")))
+    assert asked == LOOK_BACK
+    said = study.hooks.context(session_id=study.evidence.session, turn_id="t2", user_message=asked)
+    assert said.startswith("<escalation-packet>")
+    assert not study.urgent()
+    assert study.gate(TurnEnd(2, "done", Claim(summary="s"))).startswith("Automatic reminder")  # handoff
+    assert ended(study) == Ending("open", "")
+    assert [(entry["by"], entry["what"], entry.get("became")) for entry in study.fields()["guidance"]] == [
+        ("governor", "hold", None),
+        ("handoff", "hold", None),
+        ("governor", "packet", "open"),
+    ]
+
+
+@pytest.mark.parametrize("status", ["blocked", "failed"])
+def test_who_says_honestly_that_it_failed_is_not_told_that_it_is_stuck(opened: Opening, status: Any) -> None:
+    study = opened(advice={"on_stop": False})
+    for number in range(3):
+        unseen(study, number)
+    assert study.gate(TurnEnd(1, "no", Claim(status=status, summary="no compiler"))) == ""
+
+
+def test_a_packet_that_nobody_could_be_told_is_kept_for_the_next_attempt(opened: Opening) -> None:
+    study = opened()
+    for number in range(4):
+        unseen(study, number)
+    assert ended(study, reason="exit") == Ending("failed", "exit")
+    (packet,) = study.fields()["guidance"]
+    assert (packet["what"], packet["became"], packet["followed"]) == ("packet", "untold", None)
+    (failure, stood) = beads.earlier_findings([{"status": "failed", "reason": "exit", **study.fields()}])
+    assert failure["issue_class"] == "exit"
+    assert (stood["section"], stood["severity"], stood["issue_class"]) == ("leaf", "LOW", "stuck")
+    assert stood["description"].startswith(
+        "What an earlier attempt had tried when it was stuck:\nThis session is stuck: 4 tool calls in a row failed"
+    )
+    assert "- terminal `make 3`: exit 2" in stood["description"]
+    assert beads.earlier_findings([{"outcome": "rejected", **study.fields()}]) == [stood]
+
+
+def test_a_packet_that_was_heeded_is_in_no_brief(opened: Opening) -> None:
+    study = opened()
+    for number in range(3):
+        shell(study, "make all", 2, number)
+    shell(study, "ls", 0, 3)
+    assert ended(study) == Ending("open", "")
+    assert beads.earlier_findings([{"outcome": "rejected", **study.fields()}]) == []
 
 
 @pytest.mark.parametrize("reason", ["timeout", "quota", "disk_full", "unavailable"])
