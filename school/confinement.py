@@ -189,8 +189,7 @@ def _deciding(settings: Settings, opened: Iterable[Path]) -> list[Path]:
 
 def our_folders(settings: Settings) -> list[Path]:
     """The folders of the state directory that are ours, each where its variable puts it."""
-    folders = (settings.bookbag_dir, settings.signal_dir, settings.lock_dir, settings.school_dir)
-    return [*folders, settings.worktrees_dir]
+    return list(settings.own_dirs)
 
 
 def repository(path: Path) -> list[Path]:

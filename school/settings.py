@@ -277,6 +277,11 @@ class Settings:
     def logs_dir(self) -> Path:
         return self.school_dir / "logs"
 
+    @property
+    def own_dirs(self) -> tuple[Path, ...]:
+        """The folders that only the school's own processes write to."""
+        return (self.bookbag_dir, self.signal_dir, self.lock_dir, self.school_dir, self.worktrees_dir)
+
     def record_dirs(self) -> list[Path]:
         """Where records are written, one by one and durably; a killed writer leaves its temporary file there."""
         return [

@@ -3,7 +3,8 @@
 ``TreeDigest(root).take() -> TreeState``: HEAD, and the id of the git tree that the files make as they lie there, byte for
 byte: tracked ones and untracked ones that are not ignored. Nothing is written, no filter or hook runs, and what an index
 says of a file is not believed. By-products of running checks (``__pycache__``, ``.coverage``, …) count only when
-tracked. Outside a repository every file counts that is no by-product and in no environment's folder. Files are read
+tracked. Outside a repository every file counts that is no by-product and in no environment's folder. The school's own
+folders never count, wherever they lie: they change with every look that is written down. Files are read
 again only where size, times or inode differ from the last time, and where they were changed just before it.
 
 ``changed(before, after)`` names the paths that differ. A repository inside (a submodule too) counts as the folder it
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from school import settings as school_settings
 from school.errors import GitError
 from school.system import clock, files
 from school.system.git import Git
@@ -73,6 +75,11 @@ class TreeDigest:
         self._depth = depth
         self._known: dict[bytes, _Known] = {}
         self._nested: dict[bytes, TreeDigest] = {}
+        base = os.path.realpath(root) + "/"
+        own = [os.path.realpath(folder) + "/" for folder in school_settings.current().own_dirs]
+        self._own = tuple(
+            os.fsencode(one.removeprefix(base)) for one in own if one != base and one.startswith(base)
+        )
 
     def take(self) -> TreeState:
         """What the files are now."""
@@ -82,6 +89,8 @@ class TreeDigest:
         entries: dict[bytes, Entry] = {}
         base = os.fsencode(self.root) + b"/"
         for path in paths:
+            if path.startswith(self._own):
+                continue
             found = self._entry(base + path, path, now_ns, known)
             if found is not None:
                 entries[path.rstrip(b"/")] = found

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from school.errors import MachineError
-from school.system import clock, files, log, redaction
+from school.system import files, log, redaction
 from school.system.locks import KernelLock
 
 SCHEMA_VERSION: Final = 1
 # Writers take turns of milliseconds; whoever waits this long waits for something that is broken.
 BUSY_S: Final = 60.0
-_RETRY_S: Final = 0.02
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -82,17 +81,22 @@ class State:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """The database at *path*, made if it is not there; one that is no database is set aside."""
-    try:
-        return _opened(path)
-    except sqlite3.OperationalError as cause:
-        raise MachineError(f"{path}: the evidence ledger cannot be opened: {cause}") from cause
-    except sqlite3.DatabaseError as cause:
-        _set_aside(path, cause)
-    try:
-        return _opened(path)
-    except sqlite3.Error as cause:
-        raise MachineError(f"{path}: the evidence ledger cannot be opened: {cause}") from cause
+    """The database at *path*, made if it is not there; one that is no database is set aside.
+
+    Opening takes turns: SQLite keeps a database and its ``-wal`` together by their names alone, so nobody may begin a new
+    one while somebody moves the old one away, and the switch to WAL waits for nobody.
+    """
+    with KernelLock(path.with_name(f"{path.name}.lock"), show_owner=False):
+        try:
+            return _opened(path)
+        except sqlite3.OperationalError as cause:
+            raise MachineError(f"{path}: the evidence ledger cannot be opened: {cause}") from cause
+        except sqlite3.DatabaseError as cause:
+            _set_aside(path, cause)
+        try:
+            return _opened(path)
+        except sqlite3.Error as cause:
+            raise MachineError(f"{path}: the evidence ledger cannot be opened: {cause}") from cause
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -101,23 +105,14 @@ def _opened(path: Path) -> sqlite3.Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     except OSError as cause:
         raise files.machine_error("open the evidence ledger", path, cause) from cause
-    until = clock.monotonic() + BUSY_S
-    while True:
-        # The guard of the one who calls makes it safe between threads.
-        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        try:
-            _prepare(connection, path)
-        except sqlite3.OperationalError as cause:
-            # Switching to WAL does not wait for its turn as everything else does.
-            connection.close()
-            if "locked" not in str(cause) or clock.monotonic() > until:
-                raise
-            clock.SystemClock().sleep(_RETRY_S)
-        except BaseException:
-            connection.close()
-            raise
-        else:
-            return connection
+    # The guard of the one who calls makes it safe between threads.
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    try:
+        _prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -149,15 +144,13 @@ def _statements(script: str) -> Iterator[str]:
 
 
 def _set_aside(path: Path, why: sqlite3.DatabaseError) -> None:
-    """Move a file that is no database out of the way, once, whoever finds it first."""
-    with KernelLock(path.with_name(f"{path.name}.lock"), show_owner=False):
-        with suppress(sqlite3.DatabaseError):
-            _opened(path).close()
-            return
-        aside = files.quarantine(path, path.parent / "corrupt")
-        for name in (f"{path.name}-wal", f"{path.name}-shm"):
-            path.with_name(name).unlink(missing_ok=True)
-        log.get(__name__).warning("evidence.set_aside", path=str(path), aside=str(aside), why=str(why))
+    """Move a file that is no database out of the way, its ``-wal`` first: a new one must not be given that to replay."""
+    aside = path.parent / "corrupt"
+    for name in (f"{path.name}-wal", f"{path.name}-shm"):
+        with suppress(FileNotFoundError):
+            files.quarantine(path.with_name(name), aside)
+    moved = files.quarantine(path, aside)
+    log.get(__name__).warning("evidence.set_aside", path=str(path), aside=str(moved), why=str(why))
 
 
 @contextmanager

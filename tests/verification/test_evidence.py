@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from school.errors import MachineError
-from school.settings import Settings
+from school.settings import Settings, configure
 from school.system.clock import FakeClock
 from school.verification import evidence
 from school.verification.digest import TreeDigest
@@ -187,13 +187,46 @@ def test_a_commit_is_no_edit(ledger: Ledger, repo: Path) -> None:
     assert event.commit == git(repo, "rev-parse", "HEAD~1")
 
 
-def test_eight_processes_write_two_thousand_events_at_once(
-    school: Settings, tmp_path: Path, repo: Path
-) -> None:
+def at_once(writer: str, school: Settings, *args: str) -> None:
+    """Let *writer* run in eight processes that all begin at one moment: its first argument is which; none may fail."""
+    env = {**os.environ, **school.environment(), "PYTHONPATH": str(ROOT)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", writer, str(number), *args],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for number in range(8)
+    ]
+    for process in started:  # each says when it stands at the line
+        assert process.stdout is not None
+        process.stdout.read(1)
+    said: dict[int, bytes] = {}
+
+    def let_go(number: int) -> None:
+        said[number] = started[number].communicate(b"x")[1]
+
+    threads = [threading.Thread(target=let_go, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [
+        (process.returncode, said[number]) for number, process in enumerate(started) if process.returncode
+    ] == []
+
+
+AT_THE_LINE = (
+    "import sys; from pathlib import Path; from school.verification.evidence import Ledger\n"
+    "me, root = sys.argv[1], Path(sys.argv[2])\n"
+    "sys.stdout.write('.'); sys.stdout.flush(); sys.stdin.read(1)\n"
+)
+
+
+def test_eight_processes_write_two_thousand_events_at_once(school: Settings, tmp_path: Path) -> None:
     writer = (
-        "import sys; from pathlib import Path; from school.verification.evidence import Ledger\n"
-        "me, root = sys.argv[1], Path(sys.argv[2])\n"
-        "sys.stdin.read(1)\n"
         "for number in range(250):\n"
         "    with Ledger() as ledger:\n"
         "        run = ledger.begin(f's{number % 25}', root)\n"
@@ -203,29 +236,7 @@ def test_eight_processes_write_two_thousand_events_at_once(
     small = tmp_path / "small"
     small.mkdir()
     (small / "pyproject.toml").write_text("")
-    env = {**os.environ, **school.environment(), "PYTHONPATH": str(ROOT)}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", writer, str(number), str(small)],
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for number in range(8)
-    ]
-    said: dict[int, bytes] = {}
-
-    def let_go(number: int) -> None:
-        said[number] = started[number].communicate(b"x")[0]
-
-    threads = [threading.Thread(target=let_go, args=[number]) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {number: text.decode() for number, text in said.items() if text} == {}
-    assert [process.returncode for process in started] == [0] * 8
+    at_once(AT_THE_LINE + writer, school, str(small))
     with Ledger() as ledger:
         events = [event for number in range(25) for event in ledger.events(f"s{number}", small)]
         assert len(events) == 2000
@@ -417,6 +428,35 @@ def test_what_is_no_database_is_set_aside(ledger: Ledger, repo: Path, school: Se
     ran(ledger, repo, "pytest")
     assert standing(ledger, repo) == ("passed", "full")
     assert [path.read_bytes()[:11] for path in (school.school_dir / "corrupt").iterdir()] == [b"no database"]
+
+
+def test_eight_find_a_broken_ledger_at_once_and_none_loses_an_event(school: Settings, tmp_path: Path) -> None:
+    writer = (
+        "for number in range(10):\n"
+        "    with Ledger(root.parent / f'{number}.db') as ledger:\n"
+        "        run = ledger.begin('s', root)\n"
+        "        assert ledger.record(run, f'pytest -k {me}', exit_code=0, canonical=['pytest'])\n"
+    )
+    small = tmp_path / "small"
+    small.mkdir()
+    for number in range(10):
+        (tmp_path / f"{number}.db").write_bytes(b"no database at all, but long enough to be looked at" * 100)
+    at_once(AT_THE_LINE + writer, school, str(small))
+    for number in range(10):
+        with Ledger(tmp_path / f"{number}.db") as ledger:
+            assert {event.command for event in ledger.events("s", small)} == {
+                f"pytest -k {me}" for me in range(8)
+            }
+    assert len(list((tmp_path / "corrupt").iterdir())) == 10
+
+
+def test_a_state_directory_in_the_project_is_no_part_of_it(repo: Path) -> None:
+    configure(Settings.from_env({"HERMES_HOME": str(repo / ".hermes")}))
+    with Ledger() as ledger:
+        assert ran(ledger, repo, "pytest")[0].tree != ""
+        assert standing(ledger, repo) == ("passed", "full")
+        (repo / ".hermes" / "environment.json").write_text("{}")
+        assert standing(ledger, repo) == ("unverified", "")
 
 
 def test_a_newer_ledger_is_left_alone(ledger: Ledger, repo: Path, school: Settings) -> None:
