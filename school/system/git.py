@@ -26,7 +26,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -105,12 +105,23 @@ class GitCommandError(GitError):
         self.stderr = stderr
 
 
-def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The process environment without any ``GIT_*``, with what makes git predictable; *extra* wins."""
-    env = {
-        key: value for key, value in os.environ.items() if not key.startswith("GIT_") and key != "SSH_ASKPASS"
-    }
-    return {**env, **_ENVIRONMENT, **(extra or {})}
+def _encoded(values: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in values.items()}
+
+
+# In bytes, as the kernel takes them: git is started so often that encoding a hundred variables each time is felt.
+_PREDICTABLE: Final[Mapping[bytes, bytes]] = _encoded(_ENVIRONMENT)
+
+
+@lru_cache(maxsize=64)
+def _commanded(own: tuple[tuple[str, str], ...]) -> Mapping[bytes, bytes]:
+    """The variables that say ``HARDENED`` and what *own* adds to it."""
+    config = {**HARDENED, **dict(own)}
+    env = {"GIT_CONFIG_COUNT": str(len(config))}
+    for number, (key, value) in enumerate(config.items()):
+        env[f"GIT_CONFIG_KEY_{number}"] = key
+        env[f"GIT_CONFIG_VALUE_{number}"] = value
+    return _encoded(env)
 
 
 class Git:
@@ -129,20 +140,24 @@ class Git:
         self.git_dir = git_dir
         self.work_tree = work_tree
         self.cwd = cwd or work_tree or git_dir
-        self._config = {**HARDENED, **(config or {})}
-        self._env: dict[str, str] = dict(env or {})
-        for name, path in (("GIT_DIR", git_dir), ("GIT_WORK_TREE", work_tree), ("GIT_INDEX_FILE", index)):
+        self._config = _commanded(tuple((config or {}).items()))
+        self._env = _encoded(env or {})
+        for name, path in (
+            (b"GIT_DIR", git_dir),
+            (b"GIT_WORK_TREE", work_tree),
+            (b"GIT_INDEX_FILE", index),
+        ):
             if path is not None:
-                self._env[name] = str(path.absolute())
+                self._env[name] = os.fsencode(path.absolute())
 
-    def environment(self) -> dict[str, str]:
-        """What a git process of this repository gets."""
-        env = clean_environment(self._env)
-        for number, (key, value) in enumerate(self._config.items()):
-            env[f"GIT_CONFIG_KEY_{number}"] = key
-            env[f"GIT_CONFIG_VALUE_{number}"] = value
-        env["GIT_CONFIG_COUNT"] = str(len(self._config))
-        return env
+    def environment(self) -> dict[bytes, bytes]:
+        """What a git process of this repository gets: the process environment without any ``GIT_*``, and what is ours."""
+        env = {
+            name: value
+            for name, value in os.environb.items()
+            if not name.startswith(b"GIT_") and name != b"SSH_ASKPASS"
+        }
+        return {**env, **_PREDICTABLE, **self._env, **self._config}
 
     def run(
         self,
@@ -155,7 +170,7 @@ class Git:
     ) -> subprocess.CompletedProcess[bytes]:
         """Run ``git ARGS``. With *cut*, output past *limit_bytes* ends git and is left out instead of an error."""
         argv = ("git", *_guarded(args))
-        with self._start((*(_tied() if timeout_s > TIMEOUT_S else ()), *argv), stdin) as process:
+        with self._start(argv, stdin, _tied() if timeout_s > TIMEOUT_S else ()) as process:
             pumped = pipes.pump(process, stdin, timeout_s=timeout_s, limit_bytes=limit_bytes)
         if pumped.timed_out:
             raise _failed(argv, None, pumped.err, f"no end after {timeout_s:g} s")
@@ -179,10 +194,16 @@ class Git:
         if process.returncode != 0:
             raise _failed(argv, process.returncode, bytes(errors), f"exit {process.returncode}")
 
-    def _start(self, argv: tuple[str, ...], stdin: bytes | None) -> subprocess.Popen[bytes]:
+    def _start(
+        self, argv: tuple[str, ...], stdin: bytes | None, before: tuple[str, ...] = ()
+    ) -> subprocess.Popen[bytes]:
+        # Found once, and named in full: no start looks through every folder of PATH again.
+        program = _program(os.environ.get("PATH", os.defpath))
+        command = (*before, program, *argv[1:]) if before else argv
         try:
             return subprocess.Popen(
-                argv,
+                command,
+                executable=None if before else program,
                 cwd=self.cwd,
                 env=self.environment(),
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -204,6 +225,11 @@ class Git:
     def ok(self, *args: str) -> bool:
         """Whether git said yes (exit 0); a command that cannot run at all raises."""
         return self.run(*args, check=False).returncode == 0
+
+
+@lru_cache(maxsize=8)
+def _program(path: str) -> str:
+    return shutil.which("git", path=path) or "git"
 
 
 @cache

@@ -50,7 +50,6 @@ class _Output:
     json = False
     level = _LEVELS["warning"]
     complained = False
-    ready = False
 
     @classmethod
     def write(cls, event: MutableMapping[str, Any]) -> None:
@@ -107,28 +106,6 @@ def _for_people(event: MutableMapping[str, Any]) -> str:
     return f"{event['at'][11:19]} {event['process']} {level}{event['event']}" + (f" {rest}" if rest else "")
 
 
-def _deliver(_logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    import structlog
-
-    if _LEVELS.get(method, _LEVELS["error"]) < _Output.level:
-        raise structlog.DropEvent
-    head = {"at": clock.now(), "level": method, "process": _Output.process, "event": event.pop("event", "")}
-    _Output.write({**head, **_plain(dict(event))})
-    raise structlog.DropEvent  # it is delivered; there is no logger behind this
-
-
-def _set_up() -> None:
-    import structlog
-
-    structlog.configure(
-        processors=[structlog.processors.format_exc_info, _deliver],
-        wrapper_class=structlog.BoundLogger,
-        logger_factory=structlog.ReturnLoggerFactory(),
-        cache_logger_on_first_use=False,
-    )
-    _Output.ready = True
-
-
 def configure(
     process: str, *, path: Path | None, to_stderr: bool, json: bool = False, level: str = "info"
 ) -> None:
@@ -154,13 +131,13 @@ class Log:
     def _say(self, method: str, event: str, values: dict[str, Any]) -> None:
         if _LEVELS[method] < _Output.level:
             return
-        import structlog
+        said = {"logger": self._name, **self._values, **values}
+        if said.pop("exc_info", None):
+            import structlog.processors  # 80 ms, for the rare line that needs it
 
-        if not _Output.ready:
-            _set_up()
-        getattr(structlog.get_logger(self._name).bind(logger=self._name, **self._values), method)(
-            event, **values
-        )
+            said = dict(structlog.processors.format_exc_info(None, method, {**said, "exc_info": True}))
+        head = {"at": clock.now(), "level": method, "process": _Output.process, "event": event}
+        _Output.write({**head, **_plain(said)})
 
     def debug(self, event: str, **values: Any) -> None:  # noqa: ANN401
         self._say("debug", event, values)

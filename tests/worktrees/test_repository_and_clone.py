@@ -390,5 +390,5 @@ def test_only_one_at_a_time_makes_it(repo: Path, school: Settings) -> None:
 
 def test_the_clone_takes_no_config_of_ours_from_git_environment(repo: Path, school: Settings) -> None:
     _, clone = opened(repo, school)
-    assert "GIT_DIR" in Git(clone.path).environment()
+    assert b"GIT_DIR" in Git(clone.path).environment()
     assert os.environ.get("GIT_DIR") is None
