@@ -225,6 +225,7 @@ class StudentLeaf:
                 gate=study.gate,
                 confinement=self._confinement().policy,
                 tools=study.tools,
+                urgent=study.urgent,
             )
             study.ended(self.outcome)
         self._step("snapshot")

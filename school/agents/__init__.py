@@ -50,12 +50,14 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
     gate: Gate | None = None,
     confinement: Policy | None = None,
     tools: Sequence[AgentTool] = (),
+    urgent: Callable[[], bool] = bool,
 ) -> AgentOutcome:
     """Run the agent *spec* to its end in *workspace* and say how it ended.
 
     *hooks* is told of turns and tool calls as far as they can be seen; *gate* is asked at the end of each turn whether
     another is due, where the agent can take one. It runs within *confinement*; None confines nothing. The built-in loop is
-    lent *tools*; other agents have only their own.
+    lent *tools*; other agents have only their own. *urgent* says whether the advisers have something to say that should not
+    wait for the end of a turn: one over ACP is then told to break it off.
     """
     from school.agents.command import run_command
     from school.agents.process import Job
@@ -77,6 +79,7 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
         gate=gate or _ends,
         confinement=confinement,
         tools=tools,
+        urgent=urgent,
     )
     if spec.kind == "run":
         return run_plain(job)

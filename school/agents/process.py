@@ -106,6 +106,7 @@ class Job:
     gate: Gate
     confinement: Policy | None = None
     tools: Sequence[AgentTool] = ()
+    urgent: Callable[[], bool] = bool
 
     @property
     def time_limit_s(self) -> float:

@@ -74,8 +74,13 @@ class Scripted:
                 usage = Usage(total_tokens=step[1] + step[2], input_tokens=step[1], output_tokens=step[2])
             elif step[0] == "until_cancelled":
                 await self.cancelled.wait()
+                self.cancelled.clear()
+                for more in step[1:]:  # what it does before it heeds it
+                    await self.step(more)
                 await self.say("I was told to stop.")
                 return PromptResponse(stop_reason="cancelled")
+            elif step[0] == "after_cancel":  # hears of it, and does not heed it
+                await self.cancelled.wait()
             else:
                 await self.step(step)
         return PromptResponse(stop_reason=stop, usage=usage)

@@ -32,6 +32,7 @@ class Drive:
     context: str = ""
     rewrite: Callable[[str], str] | None = None
     cancelled: Callable[[], bool] = field(default=lambda: False)
+    urgent: Callable[[], bool] = field(default=lambda: False)
 
     @property
     def output(self) -> Path:
@@ -87,6 +88,7 @@ class Drive:
             cancelled=self.cancelled,
             hooks=self.hooks(),
             gate=self.gate(),
+            urgent=self.urgent,
         )
 
     # --- what came of it --------------------------------------------------------------------------------

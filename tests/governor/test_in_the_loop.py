@@ -213,21 +213,88 @@ def test_a_governor_without_its_files_changes_nothing(
     assert {json.loads(line)["adviser"] for line in log.read_text().splitlines()} == {"governor"}
 
 
-def test_an_acp_agent_is_told_at_its_next_turn_and_not_blamed_for_what_it_was_not_told(
-    drive: Governed, school: Settings
-) -> None:
-    """The results of its tools have reached it before we hear of them."""
-    failing = [
-        ["tool", "execute", {"command": f"make {number}"}, {"output": "no", "metadata": {"exit": 2}}]
-        for number in range(8)
+FAILING = [
+    ["tool", "execute", {"command": f"make {number}"}, {"output": "no", "metadata": {"exit": 2}}]
+    for number in range(8)
+]
+
+
+def governed(drive: Governed, school: Settings) -> Governor:
+    """A governor that *drive*'s next run is told of, and that may break its turns off."""
+    governor, drive.used = Governor(school, delegation=False), Hooks()
+    governor.listen(drive.used)
+    drive.urgent = lambda: governor.due("bead-1") is not None
+    return governor
+
+
+def test_an_acp_agent_is_told_in_the_middle_of_its_turn(drive: Governed, school: Settings) -> None:
+    """The results of its tools have reached it before we hear of them, so its turn is broken off."""
+    governor = governed(drive, school)
+    first = [["say", "I try."], *FAILING[:3], ["until_cancelled", ["claim"]]]
+    outcome = drive.run(scripted(first, [["say", "I see: "], ["echo"]]))
+    assert (outcome.reason, outcome.usage["turns"]) == ("", 2)
+    assert "</escalation-packet>" in outcome.output
+    assert "I was told to stop" not in outcome.output
+    assert [line["kind"] for line in drive.transcript() if line["kind"] in ("error", "end", "user")] == [
+        "user",
+        "error",
+        "user",
+        "end",
     ]
-    governor, hooks = Governor(school, delegation=False), Hooks()
-    governor.listen(hooks)
-    drive.used = hooks
-    drive.holds = ["And now?"]
-    outcome = drive.run(scripted([*failing, ["say", "Hm."]], [["say", "I see."]]))
-    assert outcome.reason == ""
     [packet] = governor.packets()
     assert (packet["turn"], packet["why"], packet["became"]) == (2, ["errors"], "")
     assert not governor.ignored()
-    hooks.close()
+    assert drive.used.faults == []
+    drive.used.close()
+
+
+def test_its_turn_is_broken_off_once_a_packet(drive: Governed, school: Settings) -> None:
+    governor = governed(drive, school)
+    first = [*FAILING[:3], ["until_cancelled", *FAILING[3:6]]]
+    outcome = drive.run(scripted(first, [*FAILING[6:], ["say", "Still."]]))
+    assert (outcome.reason, outcome.output, outcome.usage["turns"]) == ("", "Still.", 2)
+    [packet] = governor.packets()
+    # What it did before it heard the packet is not held against it.
+    assert "6 tool calls in a row failed" in packet["text"]
+    assert not governor.ignored()
+    drive.used.close()
+
+
+def test_one_that_goes_on_after_it_was_told_is_stuck(drive: Governed, school: Settings) -> None:
+    governor = governed(drive, school)
+    drive.cancelled = governor.ignored
+    outcome = drive.run(scripted([*FAILING[:3], ["until_cancelled"]], [*FAILING[3:], ["until_cancelled"]]))
+    assert outcome.reason == "interrupted"
+    assert governor.packets()[0]["became"] == "ignored"
+    drive.used.close()
+
+
+def test_an_acp_agent_that_does_not_heed_it_is_told_at_its_next_turn(
+    drive: Governed, school: Settings
+) -> None:
+    governor = governed(drive, school)
+    drive.holds = ["And now?"]
+    outcome = drive.run(scripted([*FAILING, ["after_cancel"], ["say", "Hm."]], [["say", "I see."]]))
+    assert (outcome.reason, outcome.output, outcome.usage["turns"]) == ("", "Hm.\n\nI see.", 2)
+    [packet] = governor.packets()
+    assert (packet["turn"], packet["why"], packet["became"]) == (2, ["errors"], "")
+    assert not governor.ignored()
+    drive.used.close()
+
+
+def test_one_that_answers_with_an_error_to_being_broken_off(drive: Governed, school: Settings) -> None:
+    governor = governed(drive, school)
+    first = [*FAILING[:3], ["after_cancel"], ["error", -32603, "aborted"]]
+    outcome = drive.run(scripted(first, [["say", "I see."]]))
+    assert (outcome.reason, outcome.output) == ("", "I see.")
+    assert len(governor.packets()) == 1
+    drive.used.close()
+
+
+def test_a_turn_that_breaks_off_by_itself_after_that_is_its_own_failure(
+    drive: Governed, school: Settings
+) -> None:
+    governed(drive, school)
+    outcome = drive.run(scripted([*FAILING[:3], ["until_cancelled"]], [["die", 3]]))
+    assert outcome.reason == "exit"
+    drive.used.close()

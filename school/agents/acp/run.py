@@ -2,7 +2,9 @@
 
 ``run_acp(job, brief)`` starts the agent's argv below the warden, like any agent, and prompts it; at the end of a turn the
 gate decides on a further one. Its tool calls are told to the hooks as they end (``calls``), what it asks of us is answered
-by ``client``. Its API requests are not seen, and the results of its tools cannot be changed: ACP has no way for either.
+by ``client``. Its API requests are not seen, and the results of its tools cannot be changed: ACP has no way for either. What
+advisers would say with a result, it is told instead in the middle of its turn, which is broken off for that by
+``session/cancel`` and followed by another in the same session; at most once a turn.
 ``{model}`` in argv is replaced; the rest is the agent's own configuration.
 
 An agent that dies is noticed by the end of its output, one that is mute by the limits on its process: start-up before
@@ -29,7 +31,7 @@ from school.agents.presets.faults import fault
 from school.agents.process import Job
 from school.agents.prompt import prompt_for
 from school.agents.talk import Wire, converse
-from school.agents.turns import End, Turns
+from school.agents.turns import TURNS_MAX, End, Turns
 from school.contracts import READ_ONLY_ROLES, AgentOutcome, Brief, bounded
 from school.system import clock, files, processes
 from school.system.processes import Finished
@@ -43,6 +45,10 @@ LOOK_S: Final = 0.25
 TEXT_CHARS_MAX: Final = 4 * 1024 * 1024
 DETAIL_BYTES_MAX: Final = 1000
 AUTH_REQUIRED: Final = -32000
+GO_ON: Final = (
+    "Automatic message, not a new task: your turn was broken off because it seemed to be stuck. "
+    "Read what stands below, then go on with your task."
+)
 # How a turn may end, in the protocol's words, and what of it ends the run.
 _STOPS: Final = {
     "refusal": ("refused", "the agent refused to go on"),
@@ -94,6 +100,7 @@ class _Lead:
         self._said: list[str] = []
         self._room = TEXT_CHARS_MAX
         self._answer = ""
+        self._broken_off = False
 
     async def speak(self, wire: Wire) -> None:
         """Lead the session to its end, whatever the agent does."""
@@ -165,6 +172,11 @@ class _Lead:
             self._flush()
             self._used(answer.get("usage"))
             stop = str(answer.get("stopReason") or "end_turn")
+            if stop == "cancelled" and self._broken_off:
+                with self._wire.at_work():
+                    self.turns.broke_off("it was broken off, to be told that it is stuck")
+                message, synthetic = GO_ON, True
+                continue
             if stop in _STOPS:
                 self.end.reason, self.end.detail = _STOPS[stop]
                 return
@@ -177,7 +189,13 @@ class _Lead:
         self.end.orderly = True
 
     async def _prompt(self, connection: Connection, blocks: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """The answer to one prompt; None when the run was cancelled meanwhile."""
+        """The answer to one prompt; None when the run was cancelled meanwhile.
+
+        Its turn is broken off, once, for what cannot wait until it ends. An agent that does not heed that goes on.
+        """
+        from acp import RequestError
+
+        self._broken_off = False
         asked = self._ask(connection, "session/prompt", sessionId=self.session, prompt=blocks)
         prompt = asyncio.create_task(asked)
         while not (await asyncio.wait({prompt}, timeout=LOOK_S))[0]:
@@ -186,7 +204,20 @@ class _Lead:
                 await asyncio.wait({prompt}, timeout=CANCEL_S)
                 prompt.cancel()
                 return None
-        return prompt.result()
+            if self._must_hear():
+                self._broken_off = True
+                await connection.send_notification("session/cancel", {"sessionId": self.session})
+        try:
+            return prompt.result()
+        except RequestError:
+            if not self._broken_off:
+                raise
+            return {"stopReason": "cancelled"}  # what some make of being told to stop; the next prompt tells
+
+    def _must_hear(self) -> bool:
+        """Whether there is something that cannot wait, and a turn left to say it in."""
+        may = not self._broken_off and self.turns.turn < TURNS_MAX and not self._spent()
+        return may and self.job.urgent()
 
     def _reported(self, error: Any) -> None:  # noqa: ANN401 - the library's RequestError
         """An error that the agent answered with."""
