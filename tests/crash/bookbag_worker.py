@@ -82,6 +82,8 @@ def kills(rounds: int) -> int:
         bag = bookbag.read_bookbag(BEAD)
         if not whole(bag) or bag is None or bag["rev"] < last:
             return 1
+        # About every second one gets through a write, however busy the machine becomes meanwhile.
+        window_s *= 0.9 if bag["rev"] > last else 1.1
         last = bag["rev"]
     # Whatever the last of the dead held, the next writer has it.
     done = bookbag.update_bookbag(BEAD, lambda bag: bag | {"summary": "after"}, by="conductor")
