@@ -3,7 +3,9 @@
 ``resolve(name, config)`` knows the agents of ``[agents.NAME]`` in ``school.toml`` and the deterministic ones that ship
 with this project (``demo-good`` and its kind; the configuration may not redefine those). ``for_run(argv)`` and
 ``for_chore(name, allow)`` make the spec of a plain command and of a chore. ``missing(spec)`` says what the machine
-lacks for it, and ``available(config)`` says that of all, as the rows of ``doctor``.
+lacks for it, and ``available(config)`` says that of all, as the rows of ``doctor``. ``refuse_models(config)`` looks at the
+models that are named beside the agents' own, for roles, reviewers and the coach: one whom nobody could be asked for would be
+found out only by what it costs.
 
 A ``command`` agent is any command line tool that takes a prompt and works in the current folder::
 
@@ -24,7 +26,7 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +34,7 @@ from school.agents import chores
 from school.agents.presets import find
 from school.agents.presets.base import Preset
 from school.agents.presets.installed import version_of
+from school.config import FILE_NAME
 from school.contracts import AgentConfig, AgentSpec, ProjectConfig
 from school.errors import ConfigError
 
@@ -119,11 +122,64 @@ def _check_model(where: str, agent: AgentConfig) -> None:
         )
     if not agent.model:
         raise ConfigError(f'{where} model: expected "provider:name", or a name with base_url')
-    if ":" not in agent.model and not agent.base_url:
-        raise ConfigError(
-            f'{where} model = "{agent.model}": which provider? Write "provider:name", or set base_url for an '
-            "OpenAI-compatible endpoint"
+    if why := model_problem(agent.model, agent.base_url):
+        raise ConfigError(f"{where} {why}")
+
+
+def model_problem(model: str, base_url: str) -> str:
+    """Why the loop's *model* can be asked nowhere, whatever the machine has; '' where it can."""
+    if base_url:
+        return ""
+    provider, colon, _ = model.partition(":")
+    if not colon:
+        return (
+            f'model = "{model}": which provider? Write "provider:name"; a name alone is for an agent, or a coach, with '
+            "the base_url of an OpenAI-compatible endpoint"
         )
+    if isinstance(_provider_error(provider), ValueError):
+        return f'model = "{model}": no provider is called "{provider}"'
+    return ""
+
+
+def _provider_error(provider: str) -> Exception | None:
+    """ValueError where there is no such provider, ImportError where it needs what is not installed."""
+    from school.agents.model.endpoint import KEYS
+
+    if provider in KEYS or importlib.util.find_spec("pydantic_ai") is None:
+        return None
+    from pydantic_ai.providers import infer_provider_class
+
+    try:
+        infer_provider_class(provider)
+    except (ValueError, ImportError) as error:
+        return error
+    return None
+
+
+def refuse_models(config: ProjectConfig) -> None:
+    """ConfigError for what ``[roles]``, ``[reviewers]`` and ``[coach]`` call a model and nobody could be asked for."""
+    problems = [
+        f"{FILE_NAME}: [{table}] {why}"
+        for table, model, base_url in _named_models(config)
+        if model and (why := model_problem(model, base_url))
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _named_models(config: ProjectConfig) -> Iterator[tuple[str, str, str]]:
+    """Each model that is named beside an agent's own: its table, its name, its endpoint."""
+    loops = {name: agent for name, agent in config.agents.items() if agent.kind == "model"}
+    for role, choice in config.roles.items():
+        for name in choice.agents:
+            if name in loops:
+                yield f"roles.{role}", choice.model, loops[name].base_url
+    for teacher, reviewer in config.reviewers.items():
+        if not reviewer.agent or reviewer.agent in loops:
+            url = loops[reviewer.agent].base_url if reviewer.agent else ""
+            yield f"reviewers.{teacher}", reviewer.model, url
+    if config.coach.enabled:
+        yield "coach", config.coach.model, config.coach.base_url
 
 
 def for_run(argv: Sequence[str]) -> AgentSpec:
@@ -157,7 +213,7 @@ def missing(spec: AgentSpec) -> str:
     if lacking := _missing_extra(spec):
         return lacking
     if spec.kind == "model":
-        return _missing_key(spec)
+        return _missing_key(spec) or _missing_provider(spec)
     program = spec.argv[0] if spec.argv else ""
     # A relative path with a slash means a file of the working tree, which is not there yet.
     if "/" in program and not program.startswith("/"):
@@ -180,6 +236,11 @@ def _missing_key(spec: AgentSpec) -> str:
     if named and not os.environ.get(named):
         return f"the agent {spec.name} needs the variable {named}, which is not set"
     return ""
+
+
+def _missing_provider(spec: AgentSpec) -> str:
+    error = None if spec.base_url else _provider_error(spec.model.partition(":")[0])
+    return f"the agent {spec.name} has the model {spec.model}: {error}" if error else ""
 
 
 def _usual_key(spec: AgentSpec) -> str:

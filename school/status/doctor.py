@@ -233,9 +233,11 @@ def _configuration(settings: Settings, repository: Repository | None) -> tuple[P
     home = settings.hermes_home / school_config.FILE_NAME
     try:
         text = home.read_text("utf-8") if home.is_file() else None
-        return school_config.load_config(_base_text(repository), text, home_name=str(home)), ""
+        config = school_config.load_config(_base_text(repository), text, home_name=str(home))
+        registry.refuse_models(config)
     except (SchoolError, OSError, UnicodeDecodeError) as error:
         return ProjectConfig(), str(error)
+    return config, ""
 
 
 def _base_text(repository: Repository | None) -> str | None:

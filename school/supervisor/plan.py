@@ -76,14 +76,16 @@ def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> P
     settings = replace(settings, handoff_timeout_s=request.handoff_timeout_s or settings.handoff_timeout_s)
     refuse_impossible_limits(config, settings)
     refuse_missing_sandbox(config)
+    registry.refuse_models(config)
     tasks = read_tasks(request, repository, config)
     checks = due(GitTree(git, base), config)
     reviewers = reviewer_terms(config)
     refuse_unjudgeable(tasks, verifies=bool(checks.verify), model_reviews="coo" in reviewers)
     refuse_branches(tasks, repository, config.delivery.prefix)
-    agents = {task.id: candidates(task, config, request, tasks) for task in tasks}
-    remarks = [*checks.problems, *same_models(reviewers, agents), *not_ready(reviewers)]
-    refuse_missing_agents(agents, reviewers)
+    named = {task.id: candidates(task, config, request, tasks) for task in tasks}
+    refuse_missing_reviewers(reviewers)
+    agents, absent = installed(named)
+    remarks = [*checks.problems, *same_models(reviewers, agents), *not_ready(reviewers), *absent]
     return Plan(
         request,
         settings,
@@ -229,15 +231,31 @@ def candidates(task: Task, config: ProjectConfig, request: Request, tasks: TaskF
     found = [registry.resolve(name, config) for name in names]
     if role is None or not role.model:
         return found
-    return [spec.model_copy(update={"model": role.model}) for spec in found]
+    specs = [spec.model_copy(update={"model": role.model}) for spec in found]
+    for spec in specs:
+        if spec.kind == "model" and (why := registry.model_problem(spec.model, spec.base_url)):
+            raise ConfigError(f"[roles.{task.student_role}] {why}")
+    return specs
 
 
-def refuse_missing_agents(agents: Mapping[str, list[AgentSpec]], reviewers: Reviewers) -> None:
-    """A task must have at least one agent that is installed here, and so must each reviewer be."""
+def installed(agents: Mapping[str, list[AgentSpec]]) -> tuple[dict[str, list[AgentSpec]], list[str]]:
+    """Of each task's agents those that could start here, at least one, and a sentence for each that could not.
+
+    One that cannot start would cost its task an attempt, if it were the first choice.
+    """
+    found: dict[str, list[AgentSpec]] = {}
+    absent: dict[str, None] = {}
     for task_id, specs in agents.items():
-        missing = [why for spec in specs if (why := registry.missing(spec))]
+        missing = {spec.name: why for spec in specs if (why := registry.missing(spec))}
         if len(missing) == len(specs):
-            raise MachineError(f"task {task_id}: {'; '.join(missing)}")
+            raise MachineError(f"task {task_id}: {'; '.join(missing.values())}")
+        found[task_id] = [spec for spec in specs if spec.name not in missing]
+        absent |= dict.fromkeys(f"{why}, so it is not asked" for why in missing.values())
+    return found, list(absent)
+
+
+def refuse_missing_reviewers(reviewers: Reviewers) -> None:
+    """A command that judges must be installed here."""
     for role, terms in reviewers.items():
         spec = terms.agent
         if spec is not None and spec.kind == "command" and (why := registry.missing(spec)):

@@ -125,7 +125,7 @@ def test_a_model_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("model", "variable"),
-    [("openai:gpt-4o", "OPENAI_API_KEY"), ("anthropic:claude", "ANTHROPIC_API_KEY"), ("groq:llama", "")],
+    [("openai:gpt-4o", "OPENAI_API_KEY"), ("anthropic:claude", "ANTHROPIC_API_KEY"), ("deepseek:chat", "")],
 )
 def test_the_usual_key_of_a_provider_is_looked_for(
     monkeypatch: pytest.MonkeyPatch, model: str, variable: str
@@ -140,6 +140,15 @@ def test_the_usual_key_of_a_provider_is_looked_for(
     if variable:
         monkeypatch.setenv(variable, "k")
         assert registry.missing(registry.resolve("mine", config(mine=mine))) == ""
+
+
+def test_what_a_provider_needs_beside_its_key_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = registry.resolve("mine", config(mine=AgentConfig(kind="model", model="groq:llama")))
+    monkeypatch.setitem(sys.modules, "groq", None)
+    monkeypatch.delitem(sys.modules, "pydantic_ai.providers.groq", raising=False)
+    said = registry.missing(spec)
+    assert said.startswith("the agent mine has the model groq:llama: ")
+    assert "groq" in said.partition(": ")[2]
 
 
 def test_an_unknown_agent_names_the_known() -> None:
@@ -159,6 +168,7 @@ def test_an_unknown_agent_names_the_known() -> None:
         (AgentConfig(argv=["x"], kind="model"), "has no argv"),
         (AgentConfig(kind="model"), r"\[agents.mine\] model"),
         (AgentConfig(kind="model", model="gpt-4o"), "which provider"),
+        (AgentConfig(kind="model", model="nosuch:x"), 'model = "nosuch:x": no provider is called "nosuch"'),
         (AgentConfig(kind="model", model="openai:gpt-4o", api_key_env="A=B"), "'A=B' is no name"),
         (AgentConfig(preset="codx"), 'there is no preset "codx"; there are codex, hermes, mini-swe-agent, '),
         (AgentConfig(preset="codex", kind="run"), 'presets are for kind = "command"'),

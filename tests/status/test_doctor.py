@@ -127,6 +127,20 @@ def test_a_wrong_configuration_is_said_with_file_and_key(school: Settings, repo:
     assert "school.toml" in row["detail"]
 
 
+def test_a_model_that_nobody_could_be_asked_for_is_said(school: Settings, repo: Path):
+    (repo / "school.toml").write_text('[reviewers.cto]\nmodel = "nosuch:x"\n[coach]\nmodel = "foo"\n')
+    git(repo, "commit", "-qam", "Configure")
+    row = rows_of(school, repo)["configuration"]
+    assert row["ok"] is False
+    assert row["detail"].splitlines() == [
+        'school.toml: [reviewers.cto] model = "nosuch:x": no provider is called "nosuch"',
+        (
+            'school.toml: [coach] model = "foo": which provider? Write "provider:name"; a name alone is for an agent, or a '
+            "coach, with the base_url of an OpenAI-compatible endpoint"
+        ),
+    ]
+
+
 def test_a_configuration_that_is_not_committed_is_said(school: Settings, repo: Path):
     def said() -> bool:
         row = rows_of(school, repo)["configuration"]

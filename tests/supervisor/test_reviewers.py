@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from school.supervisor.reviewers import is_same_model, reviewer_terms, same_mode
 from tests.support import git
 
 MINE = '[agents.mine]\nargv = ["python3", "-c", "pass"]\nmodel = "openai:small"\n'
+LOOP = '[agents.loop]\nkind = "model"\nmodel = "openai:small"\n'
 
 
 def test_nothing_configured_is_nobody():
@@ -100,37 +102,93 @@ def planned(repo: Path, settings: Settings, config: str, *, tests: bool = True, 
         git(repo, "rm", "-rq", "tests")
     git(repo, "add", "-A")
     git(repo, "commit", "-q", "-m", "Configure")
-    request = Request(repo=str(repo), task="Make it nice.", agent="mine", **fields)  # type: ignore[arg-type]
+    request = Request(repo=str(repo), task="Make it nice.", **{"agent": "mine", **fields})  # type: ignore[arg-type]
     return prepare(request, settings)
 
 
 def test_a_criterion_without_a_check_is_taken_when_the_coo_has_a_model(school, repo):
-    plan = planned(repo, school, MINE + '[reviewers.coo]\nmodel = "m"\n', accept=("it is nice",))
+    plan = planned(repo, school, MINE + '[reviewers.coo]\nmodel = "openai:m"\n', accept=("it is nice",))
     terms = repository_terms(plan)
     assert terms.reviewers["coo"].agent.kind == "model"
     assert terms.reviewers.keys() == {"coo"}
     with pytest.raises(TaskFileError, match="nobody can judge"):
-        planned(repo, school, MINE + '[reviewers.cto]\nmodel = "m"\n', accept=("it is nice",))
+        planned(repo, school, MINE + '[reviewers.cto]\nmodel = "openai:m"\n', accept=("it is nice",))
 
 
 def test_a_task_with_nothing_else_to_judge_it_by_is_taken_when_the_coo_has_a_model(school, repo):
-    config = MINE + '[reviewers.coo]\nmodel = "m"\n'
-    assert planned(repo, school, config, tests=False).reviewers["coo"].model == "m"
+    config = MINE + '[reviewers.coo]\nmodel = "openai:m"\n'
+    assert planned(repo, school, config, tests=False).reviewers["coo"].model == "openai:m"
     (repo / "x").write_text("x")
     with pytest.raises(TaskFileError, match="nothing could judge this task"):
         planned(repo, school, MINE)
 
 
 def test_the_same_model_is_told_before_the_run_or_refused_and_a_role_can_choose_another(school, repo):
-    plan = planned(repo, school, MINE + '[reviewers.coo]\nmodel = "small"\n')
-    assert plan.remarks == [
-        "the COO's model small also is the student's (task make-it-nice-834399: mine): it shares what the student does not see"
-    ]
-    strict = MINE + '[reviewers.coo]\nmodel = "small"\nrequire_distinct_model = true\n'
+    plan = planned(repo, school, MINE + '[reviewers.coo]\nmodel = "openai:small"\n')
+    assert plan.remarks[0] == (
+        "the COO's model openai:small also is the student's (task make-it-nice-834399: mine): it shares what the student "
+        "does not see"
+    )
+    strict = MINE + '[reviewers.coo]\nmodel = "openai:small"\nrequire_distinct_model = true\n'
     with pytest.raises(ConfigError, match="require_distinct_model"):
         planned(repo, school, strict)
     plan = planned(repo, school, strict + '[roles.coder]\nmodel = "openai:other"\n', role="coder")
-    assert (plan.remarks, plan.agents["make-it-nice-834399"][0].model) == ([], "openai:other")
+    assert plan.agents["make-it-nice-834399"][0].model == "openai:other"
+    assert not any("also is the student's" in remark for remark in plan.remarks)
+
+
+def test_of_several_agents_one_that_cannot_start_is_not_asked(school, repo):
+    """It would cost the task an attempt, and say nothing of the student's."""
+    gone = '[agents.gone]\nargv = ["no-such-tool"]\n'
+    plan = planned(
+        repo, school, MINE + gone + '[roles.coder]\nagents = ["gone", "mine"]\n', agent="", role="coder"
+    )
+    assert [spec.name for spec in plan.agents["make-it-nice-834399"]] == ["mine"]
+    assert plan.remarks == ["the agent gone needs no-such-tool, which is not on PATH, so it is not asked"]
+    with pytest.raises(MachineError, match="task make-it-nice-834399: the agent gone needs no-such-tool"):
+        planned(repo, school, MINE + gone, agent="gone")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ('[reviewers.cto]\nmodel = "foo"\n', '[reviewers.cto] model = "foo": which provider?'),
+        (
+            '[reviewers.coo]\nmodel = "nosuch:x"\n',
+            '[reviewers.coo] model = "nosuch:x": no provider is called "nosuch"',
+        ),
+        ('[coach]\nmodel = "foo"\n', '[coach] model = "foo": which provider?'),
+        ('[coach]\nmodel = "nosuch:x"\n', '[coach] model = "nosuch:x": no provider is called "nosuch"'),
+        (
+            LOOP + '[reviewers.coo]\nagent = "loop"\nmodel = "foo"\n',
+            '[reviewers.coo] model = "foo": which provider?',
+        ),
+        (
+            LOOP + '[roles.coder]\nagents = ["loop"]\nmodel = "foo"\n',
+            '[roles.coder] model = "foo": which provider?',
+        ),
+    ],
+)
+def test_a_model_that_nobody_could_be_asked_for_is_refused_before_the_run(school, repo, config, said):
+    with pytest.raises(ConfigError, match=re.escape(f"school.toml: {said}")) as refused:
+        planned(repo, school, MINE + config)
+    assert refused.value.exit_code == 2
+
+
+def test_a_role_s_model_counts_for_the_agent_that_the_task_names(school, repo):
+    with pytest.raises(ConfigError, match=r'\[roles.coder\] model = "foo": which provider'):
+        planned(repo, school, LOOP + '[roles.coder]\nmodel = "foo"\n', agent="loop", role="coder")
+
+
+def test_a_model_with_an_endpoint_of_its_own_needs_no_provider(school, repo, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    url = 'base_url = "http://127.0.0.1:1/v1"\n'
+    coach = '[coach]\nmodel = "foo"\n' + url
+    assert planned(repo, school, MINE + coach).config.coach.model == "foo"
+    off = '[coach]\nenabled = false\nmodel = "bar"\n'
+    assert planned(repo, school, MINE + off).config.coach.model == "bar"
+    judge = LOOP + url + '[reviewers.coo]\nagent = "loop"\nmodel = "qwen:7b"\n'
+    assert planned(repo, school, MINE + judge).reviewers["coo"].model == "qwen:7b"
 
 
 def test_a_reviewer_that_is_not_installed_is_the_machines(school, repo):
