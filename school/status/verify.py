@@ -25,9 +25,10 @@ from school.status.recording import Record
 from school.status.render import is_screen
 from school.system import files
 from school.verification import recipe as recipes
+from school.verification.detection import load_or_detect
 from school.verification.facts import ProjectFacts, as_document, facts, rendered
 from school.verification.phases import PhaseRun, Result, Selection, verify
-from school.verification.recipe import PHASES, Found, Phase, load_or_detect
+from school.verification.recipe import PHASES, Found, Phase
 from school.verification.roots import root_meant
 from school.verification.service import READY_S, Readiness
 from school.verification.tree_now import TreeNow

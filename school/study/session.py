@@ -166,6 +166,6 @@ def _task_of(bag: Mapping[str, Any]) -> str:
 
 def _recipe_of(root: Path) -> str:
     """The command that runs the recipe of the project in *root*; '' where it has none."""
-    from school.verification.recipe import load_or_detect
+    from school.verification.detection import load_or_detect
 
     return VERIFY_COMMAND if load_or_detect(root).recipe is not None else ""

@@ -3,6 +3,8 @@
 ``detect(root, config)`` looks for Node, Python, Go, Rust, Java, a Makefile and Compose, in this order; the first that
 is there names the recipe. Its test phase is what the project facts declare, whatever language that is in, so that
 learning how to start an application hides no check. What ``school.toml`` declares stands in place of what was found.
+``load_or_detect(root, config)`` takes the saved recipe where there is a usable one; what is wrong with a saved one is
+said in ``Found.problems``, never passed over.
 
 A start command is only taken where something speaks of a service: a program that prints and ends is no service.
 ``make install`` is never taken; it writes where the machine keeps its programs. No errors of its own.
@@ -21,7 +23,7 @@ from typing import Any, Final
 
 from school.contracts import ProjectConfig
 from school.verification import facts as known
-from school.verification.recipe import PORT_MAX, Recipe
+from school.verification.recipe import PORT_MAX, Found, Recipe, load
 from school.verification.roots import COMPOSE_FILES, is_nobodys
 from school.verification.trees import DirectoryTree, Tree
 
@@ -64,6 +66,14 @@ class _Project:
     def checks(self, *, but: Sequence[str] = ()) -> tuple[str, ...]:
         lines = [shlex.join(argv) for argv in self.facts.verify_commands]
         return tuple(line for line in lines if line not in but)
+
+
+def load_or_detect(root: Path, config: ProjectConfig | None = None) -> Found:
+    """The saved recipe of the project in *root*, otherwise what its files declare."""
+    saved, problems = load(root)
+    if saved is not None:
+        return Found(saved, "manifest", tuple(problems))
+    return Found(detect(root, config), "detected", tuple(problems))
 
 
 def detect(root: Path, config: ProjectConfig | None = None) -> Recipe | None:

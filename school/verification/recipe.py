@@ -1,8 +1,7 @@
-"""A recipe: how a project is installed, built, tested and started, as data; saved, read, found.
+"""A recipe: how a project is installed, built, tested and started, as data; saved and read.
 
-``load_or_detect(root, config)`` takes the saved ``.hermes/environment.json`` where there is a usable one, otherwise
-what ``detection`` finds; what is wrong with a saved one is said in ``Found.problems``, never passed over. ``save``
-writes it. Its commands are shell lines, each run by ``sh -c`` in the project's root.
+``load`` reads a saved ``.hermes/environment.json`` and says what is wrong with it, ``save`` writes it, and
+``detection`` finds one where none is saved. Its commands are shell lines, each run by ``sh -c`` in the project's root.
 
 Saved form: ``{"version": 1, "recipe": {...}, "updatedAt": ...}`` or a bare recipe, with the names that Hermes uses and
 its older aliases. ``timeouts`` (seconds by phase) is ours. Errors: MachineError where it cannot be written.
@@ -17,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from school.contracts import ProjectConfig
 from school.system import clock, files
 
 Phase = Literal["bootstrap", "build", "test", "start"]
@@ -88,16 +86,6 @@ class Found:
     recipe: Recipe | None
     source: Literal["manifest", "detected"]
     problems: tuple[str, ...] = ()
-
-
-def load_or_detect(root: Path, config: ProjectConfig | None = None) -> Found:
-    """The saved recipe of the project in *root*, otherwise what its files declare."""
-    from school.verification.detection import detect
-
-    saved, problems = load(root)
-    if saved is not None:
-        return Found(saved, "manifest", tuple(problems))
-    return Found(detect(root, config), "detected", tuple(problems))
 
 
 def load(root: Path) -> tuple[Recipe | None, list[str]]:

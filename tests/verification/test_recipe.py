@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from school.config import load_config
-from school.verification.detection import detect
-from school.verification.recipe import MANIFEST, Recipe, load, load_or_detect, parsed, save
+from school.verification.detection import detect, load_or_detect
+from school.verification.recipe import MANIFEST, Recipe, load, parsed, save
 from tests.support import write_tree
 
 PACKAGE = '[project]\nname = "x"\n'
