@@ -11,7 +11,8 @@ A command that may take longer than the usual limit ends with whoever waits for 
 Not promised: that filters, merge drivers and attributes of the repository are harmless. Whoever runs git over a
 tree that an agent has touched must bring a git directory and attributes of its own.
 
-Calling: ``run`` for bytes, ``text`` for one stripped answer, ``ok`` for a yes or no, ``pieces`` for an output of any size.
+Calling: ``run`` for bytes, ``text`` for one stripped answer, ``ok`` for a yes or no, ``pieces`` for an output of any size,
+``fixed`` for what a commit's id alone decides.
 Errors: ``GitError`` with ``argv``, ``returncode`` and ``stderr`` in it: a command that failed, ran out of time
 or said more than ``limit_bytes``. ``MachineError`` when git is not installed or too old.
 """
@@ -25,6 +26,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
@@ -93,6 +95,12 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
 _SHOWS_DIFFS: Final = frozenset(
     {"diff", "diff-tree", "diff-index", "diff-files", "log", "show", "format-patch"}
 )
+_FULL_ID: Final = re.compile(r"[0-9a-f]{40}")
+# What has been answered for good, the oldest first; for all repositories, by their place.
+ANSWERS_MAX: Final = 32
+ANSWER_BYTES_MAX: Final = 1024 * 1024
+_ANSWERS: Final[dict[tuple[str, ...], bytes]] = {}
+_ANSWERS_LOCK: Final = threading.Lock()
 
 
 class GitCommandError(GitError):
@@ -221,6 +229,25 @@ class Git:
     def text(self, *args: str, timeout_s: float = TIMEOUT_S) -> str:
         """Standard output without blanks around it; bytes that are no UTF-8 are kept as surrogates."""
         return self.run(*args, timeout_s=timeout_s).stdout.decode("utf-8", "surrogateescape").strip()
+
+    def fixed(self, *args: str) -> bytes:
+        """The answer to a question that names commits by their full ids only, and so never changes: asked once."""
+        assert any(_FULL_ID.match(word) for word in args), args
+        key = (str(self.git_dir or self.cwd), *args)
+        with _ANSWERS_LOCK:
+            known = _ANSWERS.get(key)
+        if known is None:
+            known = self.run(*args).stdout
+            if 0 < len(known) <= ANSWER_BYTES_MAX:
+                with _ANSWERS_LOCK:
+                    _ANSWERS[key] = known
+                    if len(_ANSWERS) > ANSWERS_MAX:
+                        del _ANSWERS[next(iter(_ANSWERS))]
+        return known
+
+    def tree_of(self, commit: str) -> str:
+        """The tree that *commit*, a full id, holds."""
+        return self.fixed("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
 
     def ok(self, *args: str) -> bool:
         """Whether git said yes (exit 0); a command that cannot run at all raises."""

@@ -76,13 +76,13 @@ class Bench:
 
     def tree(self, side: Side) -> str:
         """The tree that a side's commit holds."""
-        return self.environment.place.git.text("rev-parse", "--verify", f"{self.commit(side)}^{{tree}}")
+        return self.environment.place.git.tree_of(self.commit(side))
 
     def changed(self) -> list[tuple[str, str]]:
         """What differs from base to head: status letter and path; a rename is a removal and an addition."""
-        raw = self.environment.place.git.run(
+        raw = self.environment.place.git.fixed(
             "diff-tree", "-r", "-z", "--no-renames", "--name-status", self.commit("base"), self.commit("head")
-        ).stdout
+        )
         fields = raw.decode("utf-8", "surrogateescape").split("\0")
         return list(zip(fields[::2], fields[1::2], strict=False))
 

@@ -157,7 +157,7 @@ class Environment:
         if not self.terms.setup:
             return {}
         words = {word.removeprefix("./") for argv in self.terms.setup for word in argv}
-        raw = self.place.git.run("ls-tree", "-r", "-z", "--full-tree", self.commits[side]).stdout
+        raw = self.place.git.fixed("ls-tree", "-r", "-z", "--full-tree", self.commits[side])
         found = {}
         for entry in raw.split(b"\0"):
             facts, _, name = entry.partition(b"\t")

@@ -11,7 +11,9 @@ Errors: WorktreeError where it is no worktree, or is not what it should be after
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +26,10 @@ from school.system.git import Git
 
 COPY_BYTES_MAX: Final = 16 * 1024 * 1024
 _TIMEOUT_S: Final = 600.0
+_FULL_ID: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_SLASH: Final = ord("/")
+# The commit that each private index was brought to by this process, and what the index was then.
+_STANDS: Final[dict[Path, tuple[str, bytes]]] = {}
 
 
 @dataclass(slots=True)
@@ -66,14 +72,63 @@ class Place:
         files.remove_pipes(self.worktree)
         for lock in (self.git_dir / "index.lock", self.index.with_name(f"{self.index.name}.lock")):
             lock.unlink(missing_ok=True)
-        # Detached first: a test may have checked out a branch here, and a reset would move that.
-        git.run("update-ref", "--no-deref", "HEAD", commit)
-        self._reset(git, commit)
-        self._clean(git)
+        head = self._detached_at()
+        if not head:
+            # Detached first: a test may have checked out a branch here, and a reset would move that.
+            git.run("update-ref", "--no-deref", "HEAD", commit)
+        if not self._stands(git, head, commit):
+            _STANDS.pop(self.index, None)
+            self._reset(git, commit)
+            _STANDS[self.index] = (commit, _digest(self.index))
+        if self._has_strangers(git, commit):
+            self._clean(git)
         for name, (content, mode) in self.copies.items():
             target = self.worktree / name
             if self.holds(name) and not target.exists():
                 files.write_atomic(target, content, mode=mode)
+
+    def _stands(self, git: Git, head: str, commit: str) -> bool:
+        """Whether the tree is still at *commit* as this process brought it there; an index that changed is thrown away."""
+        at, digest = _STANDS.get(self.index, ("", b""))
+        if not at:
+            return False
+        if not self.index.is_file() or self.index.is_symlink() or _digest(self.index) != digest:
+            self.index.unlink(missing_ok=True)
+            return False
+        return (
+            head == at == commit
+            and git.run("diff-files", "--quiet", check=False, timeout_s=_TIMEOUT_S).returncode == 0
+        )
+
+    def _detached_at(self) -> str:
+        """The commit that HEAD names itself; empty where it names a branch, or is no plain file."""
+        head = self.git_dir / "HEAD"
+        if head.is_symlink() or not head.is_file():
+            return ""
+        content = head.read_bytes().strip().decode("ascii", "replace")
+        return content if _FULL_ID.fullmatch(content) else ""
+
+    def _has_strangers(self, git: Git, commit: str) -> bool:
+        """Whether anything lies in the tree that git may have to clean; the many times that nothing does cost no process."""
+        listed = git.fixed("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
+        tracked = frozenset(listed.split(b"\0"))
+        folders = {name[:at] for name in tracked for at, byte in enumerate(name) if byte == _SLASH}
+        kept = {b".git", *(os.fsencode(name) for name in self.keep)}
+        root, pending = os.fsencode(self.worktree) + b"/", [b""]
+        while pending:
+            below = pending.pop()
+            try:
+                entries = list(os.scandir(root + below))
+            except OSError:
+                return True  # git says what it makes of it
+            for entry in entries:
+                name = below + entry.name
+                if name in tracked or name in kept:
+                    continue  # a folder under a tracked name is a submodule's, which git leaves alone
+                if name not in folders or not entry.is_dir(follow_symlinks=False):
+                    return True
+                pending.append(name + b"/")
+        return False
 
     def holds(self, name: str) -> bool:
         """Whether *name*, there or not, can only lie in this tree: a commit may have a link where a folder was."""
@@ -124,6 +179,10 @@ class Place:
                 files.remove_tree(dot_git)
             files.write_atomic(dot_git, self.dot_git, mode=0o644)
         files.write_atomic(self.git_dir / "index", self.index.read_bytes())
+
+
+def _digest(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
 
 
 def copies_from(repository: Path, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:

@@ -75,7 +75,7 @@ class GitTree:
 
     @cached_property
     def files(self) -> frozenset[str]:
-        raw = self.git.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", self.commit).stdout
+        raw = self.git.fixed("ls-tree", "-r", "-z", "--name-only", "--full-tree", self.commit)
         return frozenset(path.decode("utf-8", "surrogateescape") for path in raw.split(b"\0") if path)
 
     def read(self, path: str) -> bytes | None:

@@ -281,11 +281,11 @@ class SchoolClone:
 
     def list_files(self, commit: str) -> list[str]:
         """Every path at *commit*, undecodable bytes as surrogates."""
-        listed = self.git.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit).stdout
+        listed = self.git.fixed("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
         return [os.fsdecode(name) for name in listed.split(b"\0") if name]
 
     def tree_of(self, commit: str) -> str:
-        return self.git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
+        return self.git.tree_of(commit)
 
     def trees_of(self, commits: Iterable[str]) -> set[str]:
         """The trees of *commits*, as far as there are any."""

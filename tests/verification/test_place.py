@@ -165,3 +165,26 @@ def test_a_left_lock_does_not_stop_it(case: Case, place: Place) -> None:
     place.go(case.base)
     place.settle(case.base)
     assert not os.path.lexists(place.git_dir / "index.lock")
+
+
+def test_an_index_that_a_test_wrote_does_not_say_where_the_tree_stands(case: Case, place: Place) -> None:
+    head = git(case.worktree, "rev-parse", "HEAD")
+    place.go(head)
+    write_tree(case.worktree, {"calc/core.py": "forged\n", "made/x": "x"})
+    place.git.run("add", "-A")  # the private index now agrees with the forged tree
+    assert place.git.ok("diff-files", "--quiet")
+    Place.find(case.worktree, place.index.parent).go(head)
+    assert (case.worktree / "calc/core.py").read_text() == "def add(a, b):\n    return b + a\n"
+    assert not (case.worktree / "made").exists()
+
+
+def test_what_is_empty_or_ignored_is_cleaned_too(case: Case, place: Place) -> None:
+    head = git(case.worktree, "rev-parse", "HEAD")
+    for _ in range(2):
+        place.go(head)
+        (case.worktree / "calc" / "empty" / "deep").mkdir(parents=True)
+        (case.worktree / ".gitignore").write_text("*\n")
+        (case.worktree / "calc" / "hidden.txt").write_text("x")
+    place.go(head)
+    assert git(case.worktree, "status", "--porcelain", "--ignored") == ""
+    assert not (case.worktree / "calc" / "empty").exists()

@@ -90,7 +90,7 @@ class Work:
         return next((file for file in self.files if file.path == path), None)
 
     def tree_of(self, commit: str) -> str:
-        return self.git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
+        return self.git.tree_of(commit)
 
 
 class News:
