@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,11 +28,12 @@ def list_rows(
     settings: Settings, *, archived: bool = False, repo_key: str | None = None
 ) -> list[dict[str, Any]]:
     """One row a bead, oldest first; with *archived* the finished ones too; of one repository if asked."""
-    found = list(look.live(settings))
-    if archived:
-        known = {bead for bead, _, _ in found}
-        found += [item for item in look.archived(settings) if item[0] not in known]
-    rows = [_row(bead, bag or {}, state) for bead, bag, state in found if _is_of(bag, repo_key)]
+    rows, known = [], set()
+    # One record at a time: all that were ever archived would not fit beside each other.
+    for bead, bag, state in chain(look.live(settings), look.archived(settings) if archived else ()):
+        if bead not in known and _is_of(bag, repo_key):
+            rows.append(_row(bead, bag or {}, state))
+        known.add(bead)
     return sorted(rows, key=lambda row: (row["timestamp"], row["bead"]))
 
 

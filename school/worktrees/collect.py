@@ -10,7 +10,7 @@ rules nor the user's hide. Files that only ignore rules *newer than base* hide a
 is what git cannot hold under its name (``unholdable``). What cannot be stored at all (sockets, files that even their
 owner cannot read) is said in ``notes``.
 
-Errors: ``GitError``, and ``MachineError`` for a disk that is full.
+Errors: ``GitError`` (also for one file that git does not store though it can be read), and ``MachineError`` for a disk that is full.
 """
 
 from __future__ import annotations
@@ -340,11 +340,23 @@ class Collector:
         stored: dict[bytes, str] = {}
         for path in paths:
             one = self._hash([path])
-            if one is None:
-                self.out.note(f"{os.fsdecode(path)!r}: cannot be read, not kept")
-            else:
+            if one is not None:
                 stored.update(one)
+            elif self._legible(path):
+                raise GitError(f"{self.clone}: git did not store {os.fsdecode(path)!r}, which can be read")
+            else:
+                self.out.note(f"{os.fsdecode(path)!r}: cannot be read, not kept")
         return stored
+
+    def _legible(self, path: bytes) -> bool:
+        """Whether a file can be read to its end: then it is git that fails, and not the file."""
+        try:
+            with open(self.root + b"/" + path, "rb", buffering=0) as stream:  # noqa: PTH123 - bytes
+                while stream.read(1 << 20):
+                    pass
+        except OSError:
+            return False
+        return True
 
     def _hash_known_first(self, paths: list[bytes]) -> dict[bytes, str] | None:
         """Most files are as base has them: their objects are there, and only what differs is written."""

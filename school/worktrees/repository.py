@@ -88,13 +88,19 @@ def _locate(path: Path) -> tuple[Path, Path]:
     found = Git(cwd=path).run(*asked, check=False)
     if found.returncode != 0:
         raise MachineError(f"{path}: not a git repository")
-    bare, common = os.fsdecode(found.stdout).rstrip("\n").split("\n", 1)
+    bare, _, common = os.fsdecode(found.stdout).rstrip("\n").partition("\n")
     if bare == "true":
         raise MachineError(f"{path}: a bare repository has no working tree to take tasks from")
     top = Git(cwd=path).run("rev-parse", "--show-toplevel", check=False)
     if top.returncode != 0:
         raise MachineError(f"{path}: inside a git directory, not in a working tree")
-    return Path(os.fsdecode(top.stdout).removesuffix("\n")), Path(common).resolve()
+    said = Path(os.fsdecode(top.stdout).removesuffix("\n"))
+    # What git leaves out would be read as the folder that we happen to stand in.
+    if not said.is_absolute() or not Path(common).is_absolute():
+        raise MachineError(
+            f"{path}: git does not say where the repository is: {os.fspath(said)!r}, {common!r}"
+        )
+    return said, Path(common).resolve()
 
 
 def _refuse_partial(git: Git, top: Path) -> None:

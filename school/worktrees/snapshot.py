@@ -228,7 +228,14 @@ def _tree_from(work: _Work, entries: Mapping[bytes, Entry], onto: str = "") -> s
         f"{entry.mode} {entry.oid}\t".encode() + path + b"\0" for path, entry in sorted(entries.items())
     )
     git.run("update-index", "-z", "--replace", "--add", "--index-info", stdin=lines)
-    return git.text("write-tree")
+    written = index.is_file()
+    tree = git.text("write-tree")
+    # Without its entries the tree would say that the agent removed every file.
+    if entries and (not written or tree == onto):
+        raise WorktreeError(
+            f"{work.clone.path}: git said that {len(entries)} entries were written, and they are not there"
+        )
+    return tree
 
 
 def _made_before(work: _Work, tree: str) -> str:
