@@ -244,6 +244,7 @@ class Desk:
             bag=bag,
             scratch=scratch,
             cancelled=self.cancelled,
+            proven=trees.proven,
         )
         self.confined = prepared.confinement.said
         try:

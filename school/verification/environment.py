@@ -294,7 +294,7 @@ def _log() -> Any:  # noqa: ANN401 - structlog's own
     return log.get("verification.environment")
 
 
-def prepare(
+def prepare(  # noqa: PLR0913 - what one review needs, all but two by name
     worktree: Path,
     terms: Terms,
     *,
@@ -304,9 +304,11 @@ def prepare(
     bag: Mapping[str, Any],
     scratch: Path | None = None,
     cancelled: Callable[[], bool] | None = None,
+    proven: Path | None = None,
 ) -> Prepared:
     """The environment for this bead's checks in *worktree*; it stands clean at head afterwards.
 
+    *proven* is an index that says that the tree stands at head already: it need not be written once more.
     A fresh TMPDIR lies in *scratch* (default: the teacher's own below ``settings.scratch_dir``). Raises
     SetupFailedError where base's environment cannot be built: then nobody can judge.
     """
@@ -315,6 +317,8 @@ def prepare(
     files.remove_tree(tmpdir)
     files.ensure_dir(tmpdir)
     place = Place.find(worktree, scratch)
+    if proven is not None:
+        place.adopt(proven, str(bag["head_commit"]))
     place.copies = copies_from(Path(str(bag.get("repo", ""))), terms.copy_files)
     confined = confinement.for_checks(
         terms.sandbox,

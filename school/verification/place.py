@@ -59,6 +59,11 @@ class Place:
         files.ensure_dir(scratch)
         return cls(worktree, git_dir, content, scratch / "place.index")
 
+    def adopt(self, index: Path, commit: str) -> None:
+        """Begin with *index*, which has just been shown to be what lies in the tree, and *commit*."""
+        files.write_atomic(self.index, index.read_bytes())
+        _STANDS[self.index] = (commit, _digest(self.index))
+
     @property
     def git(self) -> Git:
         """Git on this worktree with the private index."""

@@ -38,6 +38,8 @@ class TeacherTrees:
         self.role = role
         self.settings = settings or school_settings.current()
         self._submodules_of: Path | None = None
+        # The index with which the last checkout was proven; whoever runs code in the tree must have taken it before.
+        self.proven: Path | None = None
 
     # --- making and removing ----------------------------------------------------------------------------
 
@@ -181,7 +183,8 @@ class TeacherTrees:
         (admin / "index.lock").unlink(missing_ok=True)  # one teacher per role: whoever held it is dead
         git = self._git(path, clone)
         git.run("reset", "--hard", "--quiet", commit, timeout_s=CHECKOUT_TIMEOUT_S)
-        git.run("update-ref", "--no-deref", "HEAD", commit)
+        if (admin / "HEAD").is_symlink() or (admin / "HEAD").read_bytes().strip() != commit.encode():
+            git.run("update-ref", "--no-deref", "HEAD", commit)
         excluded = [part for name in keep for part in ("-e", _pattern(name))]
         git.run("clean", "-ffdxq", *excluded, timeout_s=CHECKOUT_TIMEOUT_S)
         for entry in git.run("ls-files", "--stage", "-z").stdout.split(b"\0"):
@@ -191,17 +194,14 @@ class TeacherTrees:
 
     def _difference(self, path: Path, clone: SchoolClone, commit: str, keep: Sequence[str]) -> str:
         """What is not as *commit* has it, found with an index that nobody else wrote; empty when nothing is."""
-        index = self._admin(clone) / "school-index"
-        index.unlink(missing_ok=True)
-        git = self._git(path, clone, index)
-        try:
-            git.run("read-tree", commit)
-            # Without this a fresh index would call every file changed; with it, each is read and hashed.
-            git.run("update-index", "-q", "--really-refresh", check=False, timeout_s=CHECKOUT_TIMEOUT_S)
-            changed = git.run("diff-files", "--name-only", "-z").stdout.split(b"\0")
-            others = git.run("ls-files", "--others", "-z").stdout.split(b"\0")
-        finally:
-            index.unlink(missing_ok=True)
+        self.proven = self._admin(clone) / "school-index"
+        self.proven.unlink(missing_ok=True)
+        git = self._git(path, clone, self.proven)
+        git.run("read-tree", commit)
+        # Without this a fresh index would call every file changed; with it, each is read and hashed.
+        git.run("update-index", "-q", "--really-refresh", check=False, timeout_s=CHECKOUT_TIMEOUT_S)
+        changed = git.run("diff-files", "--name-only", "-z").stdout.split(b"\0")
+        others = git.run("ls-files", "--others", "-z").stdout.split(b"\0")
         kept = tuple(os.fsencode(name) for name in keep)
         left = [name for name in others if name and not _below(name.rstrip(b"/"), kept)]
         wrong = [name for name in changed if name and not self._is_submodule(path, clone, commit, name)]
