@@ -7,7 +7,7 @@ standard library only, so that ``status`` in a pipe costs no more than its docum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ _FINDINGS_SHOWN_MAX: Final = 50
 _OUTPUT_LINES_MAX: Final = 20
 _TEXT_LINES_MAX: Final = 40
 _CITED_LINES_MAX: Final = 12
+_FAILED_SHOWN_MAX: Final = 3
 _SAID_CHARS_MAX: Final = 160
 _QUEUE: Final = ("running", "waiting", "reviewed", "scored", "failed", "blocked", "unreadable")
 
@@ -187,6 +188,7 @@ def _show(bag: Mapping[str, Any]) -> Iterable[Section]:
     ]
     if ran:
         yield Section("receipts (on: commit/tree/environment)", receipts.COLUMNS, ran)
+    yield from _failed_outputs(bag)
     # The record has them together once both reviews are in; until then each lens has its own.
     findings = bag.get("findings") or [
         item for _, lens in _judged(bag) for item in lens.get("findings") or []
@@ -276,6 +278,24 @@ def _lenses(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
         )
         for role, lens in _judged(bag)
     ]
+
+
+def _failed_outputs(bag: Mapping[str, Any]) -> Iterator[Section]:
+    """What the checks that did not pass printed last, where no finding cites it; the same output once."""
+    seen: set[str] = set()
+    for role, lens in _judged(bag):
+        for receipt in [] if lens.get("findings") else lens.get("receipts") or []:
+            said = str(receipt.get("output") or "").strip()
+            if (
+                receipt.get("outcome") == "passed"
+                or not said
+                or said in seen
+                or len(seen) == _FAILED_SHOWN_MAX
+            ):
+                continue
+            seen.add(said)
+            lines = [(line,) for line in said.splitlines()[-_CITED_LINES_MAX:]]
+            yield Section(f"{role.upper()} {receipts.line(receipt)}", (), lines)
 
 
 def _finding(item: Mapping[str, Any]) -> list[tuple[str, ...]]:

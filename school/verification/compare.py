@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from school.contracts import CheckContext, Finding, Receipt, Severity
+from school.contracts import CheckContext, Finding, Receipt, Severity, bounded
 from school.verification import commands as argvs
 from school.verification.baselines import Baseline, Baselines, failing, limit_s
 from school.verification.bench import Bench, CheckCancelledError
@@ -31,6 +31,7 @@ from school.verification.runner import CheckRun
 
 NAMES_SHOWN: Final = 12
 CITED_CHARS: Final = 2000
+_LAST_LINE_BYTES: Final = 200
 
 _COLLECTION_ERROR: Final = re.compile(r"^(?:::|unittest\.loader\._FailedTest[.:]+)(?P<module>.+)$")
 
@@ -100,7 +101,9 @@ def _judge_by_command(base: Baseline, head: CheckRun) -> Judgement:
         return Judgement(evidence=True)
     red_at_base = base.receipt.outcome in ("failed", "timed_out")
     if red_at_base and base.tests is None:
-        return Judgement(unjudged="is red at base and names no tests")
+        last = next((line.strip() for line in reversed(base.receipt.output.splitlines()) if line.strip()), "")
+        said = f"; it ends with: {bounded(last, _LAST_LINE_BYTES)}" if last else ""
+        return Judgement(unjudged=f"is red at base and names no tests{said}")
     if base.green and base.tests is None and head.outcome == "failed":
         return Judgement(broken={COMMAND}, evidence=True)
     return Judgement(wrong=("command_failed", f"failed at head: {head.detail}"))

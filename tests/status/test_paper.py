@@ -45,6 +45,22 @@ def test_every_check_is_shown_with_its_receipt():
     assert lines[lines.index(row) - 2] == "receipts (on: commit/tree/environment)"
 
 
+def test_a_failed_check_that_no_finding_cites_shows_how_it_ended():
+    at_base = {**RECEIPT, "at": "base", "output": "\n".join(f"line {number}" for number in range(40))}
+    passed = {**RECEIPT, "outcome": "passed", "output": "all is well"}
+    lens = {
+        "lens": "CORRECTNESS",
+        "outcome": "NO_VERDICT",
+        "receipts": [at_base, {**at_base, "at": "head"}, passed],
+    }
+    said = shown(cto_review={"lenses": [lens]})
+    lines = said[said.index("CTO targeted failed at base: `python3 -m pytest -k 'a b'`") :].splitlines()
+    assert [lines[1], lines[12]] == ["line 28", "line 39"]
+    assert said.count("line 39") == 1
+    assert "all is well" not in said
+    assert "line 39" not in shown(cto_review={"lenses": [{**lens, "findings": [FINDING]}]}, findings=[{}])
+
+
 def test_the_students_own_evidence_and_what_it_was_told_are_shown():
     said = shown(
         evidence={"status": "unverified", "words": "unverified: nothing ran"},

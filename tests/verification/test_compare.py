@@ -148,9 +148,9 @@ def test_a_runner_that_names_no_tests_is_judged_by_its_status(case_of: Any) -> N
 
 
 def test_where_base_is_red_and_names_no_tests_only_criteria_can_judge(case_of: Any) -> None:
-    case = case_of({**CHECKED, "check.py": "raise SystemExit(1)\n"})
+    case = case_of({**CHECKED, "check.py": "raise SystemExit('no such server')\n"})
     alone = case.verification(GOOD, [SCRIPT])
-    assert "red at base and names no tests" in alone.no_verdict
+    assert "red at base and names no tests; it ends with: no such server" in alone.no_verdict
     assert alone.findings == []
     judged = case.verification(GOOD, [SCRIPT], acceptance=CRITERION)
     assert judged.no_verdict == ""
