@@ -92,13 +92,17 @@ class Closing:
 
     def park(self, bag: Bag) -> bool:
         """BLOCKED stays on the shelf for a human; its worktree goes, its work is published."""
-        final = self._write(bag, {"outcome": "blocked"} | self._publish(bag))
+        saved = self._write(bag, self._publish(bag))
+        if saved is None:
+            return False
+        self._enter(saved)
+        self.remove(saved)
+        # Last: what is blocked and has an outcome is not looked at again, so whoever dies before leaves it to be parked.
+        final = self._write(saved, {"outcome": "blocked"})
         if final is None:
             return False
-        self._enter(final)
-        self.remove(final)
         _log.info("bead.parked", bead=final["bead"], reason=final.get("reason", ""))
-        return self._write(final, {}) == final
+        return True
 
     def readmit(self, bag: Bag) -> bool:
         """BLOCKED because it could not be delivered → SCORED: the next run tries the delivery again."""

@@ -53,8 +53,9 @@ def main(repo: str, bead: str, at: str) -> None:
     live = bookbag.Shelf().scan()
     for row in reap(settings, repo_key=repository.key, dry_run=False, live=live.__contains__):
         closing.rescue(row["ref"])
-    while (bag := bookbag.Shelf().scan().get(bead)) is not None:
-        assert closing.score(bag) if bookbag.bookbag_state(bag) == "REVIEWED" else closing.close(bag)
+    steps = {"REVIEWED": closing.score, "BLOCKED": closing.park}
+    while (bag := bookbag.Shelf().scan().get(bead)) is not None and bag.get("outcome") != "blocked":
+        assert steps.get(bookbag.bookbag_state(bag), closing.close)(bag)
     print(killer.count)
 
 

@@ -29,6 +29,11 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 KILLS = os.environ.get("CLOSING_KILLS", "1")
 SEED = int(os.environ.get("SCHOOL_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
 WRITES = "import pathlib; pathlib.Path('calc/new.py').write_text('NEW = 1\\n')"
+BLOCKS = """
+import json, os
+said = {'status': 'blocked', 'summary': '', 'blockers': ['it takes a human']}
+pathlib.Path(os.environ['SCHOOL_RESULT']).write_text(json.dumps(said))
+"""
 
 
 class Scene:
@@ -36,10 +41,13 @@ class Scene:
 
     def __init__(self, state: State, home: Path, verdict: str) -> None:
         self.state, self.verdict = state, verdict
-        self.bead = leaves.new_bead(state.repo, leaves.script(WRITES), task_digest="0123456789ab")
-        leaves.run(self.bead, state.settings)
-        state.judge(self.bead, "cto", verdict)
-        state.judge(self.bead, "coo")
+        blocks = verdict == "BLOCKED"
+        does = WRITES + BLOCKS if blocks else WRITES
+        self.bead = leaves.new_bead(state.repo, leaves.script(does), task_digest="0123456789ab")
+        leaves.run(self.bead, state.settings, status=int(blocks))
+        if not blocks:
+            state.judge(self.bead, "cto", verdict)
+            state.judge(self.bead, "coo")
         self.here, self.kept = home / ".hermes", home / "kept"
         shutil.copytree(self.here, self.kept, symlinks=True)
 
@@ -62,21 +70,21 @@ class Scene:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
     def faults(self) -> list[str]:
-        bag = bookbag.read_archived(self.bead)
+        here, accepted, parked = self.state.settings, self.verdict == "PASS", self.verdict == "BLOCKED"
+        bag = bookbag.read_bookbag(self.bead) if parked else bookbag.read_archived(self.bead)
         assert bag is not None
-        here, accepted = self.state.settings, self.verdict == "PASS"
         faults = [f"check {row}" for row in check_document(here) if not row["ok"]]
         wanted = {"main": self.state.base} | ({"school/do-it": bag["head_commit"]} if accepted else {})
         if self.state.branches() != wanted:
             faults.append(f"branches {self.state.branches()}")
         if git(self.state.repo, "rev-parse", f"refs/school/{self.bead}") != bag["head_commit"]:
             faults.append("its ref")
-        if bag["outcome"] != ("accepted" if accepted else "rejected"):
+        if bag["outcome"] != {"PASS": "accepted", "FAIL": "rejected", "BLOCKED": "blocked"}[self.verdict]:
             faults.append(f"outcome {bag['outcome']}")
         told = [line["step"] for line in files.read_json_lines(here.deliveries_journal)]
         if Counter(told)["delivered"] != accepted or (told and told[-1] != "delivered"):
             faults.append(f"deliveries {told}")
-        if len(list(files.read_json_lines(here.score_journal))) != 1:
+        if len(list(files.read_json_lines(here.score_journal))) != (not parked):
             faults.append("scored more than once")
         left = [
             *here.worktrees_dir.rglob("study-*"),
@@ -87,13 +95,13 @@ class Scene:
             *here.lock_dir.glob("*.lock"),
             *here.signal_dir.glob("*"),
             *here.archive_dir.glob(".*"),
-            *here.bookbag_dir.glob("*.json"),
+            *(() if parked else here.bookbag_dir.glob("*.json")),
             *here.bookbag_dir.glob(".*"),
         ]
         return [*faults, *map(str, left)]
 
 
-@pytest.mark.parametrize("verdict", ["PASS", "FAIL"])
+@pytest.mark.parametrize("verdict", ["PASS", "FAIL", "BLOCKED"])
 def test_killed_at_any_effect(verdict: str, school: Settings, repo: Path, own_home: Path) -> None:
     scene = Scene(State(school, repo), own_home, verdict)
     whole = scene.end()

@@ -270,7 +270,7 @@ class Rules:
         if not bead.archived and not bead.live:
             return ""
         action = decide(state_of(bead), leaf_lives=world.leaves[i] != GONE)
-        if action is Action.PARK and _is_settled(bead):
+        if action is Action.PARK and bead.outcome:
             return ""
         works = {
             Action.SALVAGE: "salvage",
@@ -296,7 +296,7 @@ class Rules:
                 self._unshelves,
                 self._removes,
             ),
-            "park": (self._parks, self._publishes, self._tells, self._removes),
+            "park": (self._publishes, self._tells, self._removes, self._parks),
             "forget": (self._unshelves, self._removes),
         }[work]
         after = self._with(world, i, steps[step](world.beads[i]))
