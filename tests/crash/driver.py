@@ -1,4 +1,4 @@
-"""A run of eight tasks, a killer, and what must hold afterwards.
+"""A run of some tasks, a killer, and what must hold afterwards.
 
 ``Stage`` is one repository with one state directory. ``Stage.run`` starts ``conductor.py`` as a user would;
 ``Stage.victims`` finds the processes by what ``ps`` shows of them; ``Stage.faults`` names everything that is left
@@ -7,6 +7,7 @@ over, counted twice, or lost once the dust has settled.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -14,13 +15,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from bookbag import bookbag_state
+from school.contracts import UNCHARGED_REASONS
 from tests.support import CALC_FILES, ROOT, git, write_tree
 
 # Not text, so that nobody takes it for lines.
@@ -29,36 +33,25 @@ LARGE, HUGE = 40_000, 100 * 1000 * 1000 // len(GRAIN) + 1
 # Who writes a hundred megabytes, where anybody does.
 HUGE_TASK = "task-2"
 
-# What every student writes before it goes on: one file of each kind that has been lost by somebody's tool.
-STUDENT = '''\
-"""Writes one file of every kind, edits the package, then takes its time."""
-import os, pathlib, subprocess, sys, time
-
-name, behaviour, grains = sys.argv[1:]
-here = pathlib.Path("calc")
-(here / f"{name}.py").write_text(f"NAME = {name!r}\\n")
-tool = here / f"{name}-tool"
-tool.write_text("#!/bin/sh\\nexit 0\\n")
-tool.chmod(0o755)
-(here / f"{name}-link").symlink_to(f"{name}.py")
-(here / f"{name}-large.bin").write_bytes(b"large\\0\\n" * int(grains))
-with open(os.fsencode(str(here / name)) + b"-caf\\xe9.txt", "wb") as odd:
-    odd.write(b"odd\\n")
-nested = here / f"{name}-nested"
-nested.mkdir()
-(nested / "inside.txt").write_text(f"nested {name}\\n")
-subprocess.run(["git", "init", "-q"], cwd=nested, check=True)
-time.sleep(0.4)
-if behaviour == "breaks":
-    core = here / "core.py"
-    core.write_text(core.read_text().replace("left + right", "left - right"))
-time.sleep(0.3)
-'''
-
 TASKS = {f"task-{number}": "breaks" if number in (3, 6) else "works" for number in range(1, 9)}
 
-# What a run without any killing ends with; asserted on a real run of its own.
-CONTROL = {task: "rejected" if behaviour == "breaks" else "accepted" for task, behaviour in TASKS.items()}
+# How a task ends by what its student does; asserted on real runs without any killing.
+ENDS = {
+    "works": "accepted",
+    "breaks": "rejected",
+    "fails": "failed",
+    "blocks": "blocked",
+    "idles": "no_change",
+}
+
+
+def control_of(behaviours: dict[str, str]) -> dict[str, str]:
+    return {task: ENDS[behaviour] for task, behaviour in behaviours.items()}
+
+
+CONTROL = control_of(TASKS)
+# A conductor is killed as often as the test likes, and each death interrupts the same tasks.
+LIMITS = "\n[limits]\nmax_interruptions = 10000\n"
 
 
 @functools.cache
@@ -106,44 +99,51 @@ class Stage:
     """One repository, one state directory, and the runs on them."""
 
     def __init__(
-        self, place: Path, home: Path, behaviours: dict[str, str] | None = None, *, huge: bool = False
+        self,
+        place: Path,
+        home: Path,
+        behaviours: dict[str, str] | None = None,
+        *,
+        grains: int = LARGE,
+        huge: bool = False,
+        pause_s: float = 0.7,
     ) -> None:
-        self.place, self.huge = place, huge
+        self.place, self.huge, self.size, self.pause_s = place, huge, grains, pause_s
         self.behaviours = TASKS if behaviours is None else behaviours
+        self.control = control_of(self.behaviours)
         self.extra: dict[str, str] = {}
         self.home = home
         self.repo = place / "calc"
         self.state = home / ".hermes"
+        self.ledger = place / "written"
         self.logs: list[Path] = []
-        self.repo.mkdir(parents=True)
+        self.ledger.mkdir(parents=True)
         write_tree(self.repo, CALC_FILES)
-        (place / "student.py").write_text(STUDENT)
+        with (self.repo / "school.toml").open("a") as file:
+            file.write(f'{LIMITS}[sandbox]\nwrite = ["{self.ledger}"]\n')
         git(self.repo, "init", "-q")
         git(self.repo, "add", ".")
         git(self.repo, "commit", "-q", "-m", "Begin")
-        tasks = [
-            {
-                "id": task,
-                "role": "executor",
-                "task": f"Write the files of {task}.",
-                "run": [sys.executable, str(place / "student.py"), task, behaviour, str(self.grains(task))],
-                "max_attempts": 1,
-                "accept": [
-                    {
-                        "text": "the module is there",
-                        "check": ["python3", "-c", f"import calc.{task.replace('-', '_')}"],
-                    }
-                ],
-            }
-            for task, behaviour in self.behaviours.items()
-        ]
-        for task in tasks:  # a module name has no hyphen
-            task["run"][2] = task["run"][2].replace("-", "_")
         self.tasks = place / "tasks.yaml"
-        self.tasks.write_text(json.dumps({"version": 1, "tasks": tasks}))
+        self.tasks.write_text(
+            json.dumps({"version": 1, "tasks": [self.task(name) for name in self.behaviours]})
+        )
+
+    def task(self, name: str) -> dict[str, Any]:
+        behaviour, module = self.behaviours[name], name.replace("-", "_")
+        student = [sys.executable, str(ROOT / "tests" / "crash" / "student.py"), module, behaviour]
+        wanted = "calc" if behaviour == "idles" else f"calc.{module}"
+        return {
+            "id": name,
+            "role": "executor",
+            "task": f"Write the files of {name}.",
+            "run": [*student, str(self.grains(name)), str(self.pause_s), str(self.ledger)],
+            "max_attempts": 1,
+            "accept": [{"text": "the module is there", "check": ["python3", "-c", f"import {wanted}"]}],
+        }
 
     def grains(self, task: str) -> int:
-        return HUGE if self.huge and task == HUGE_TASK else LARGE
+        return HUGE if self.huge and task == HUGE_TASK else self.size
 
     @property
     def env(self) -> dict[str, str]:
@@ -189,6 +189,16 @@ class Stage:
                 continue
         return [process for process in found if process.pid != os.getpid()]
 
+    def gone_by(self, end: float) -> list[str]:
+        """Wait until all of ours are gone, at most until *end*; who is not."""
+        while (left := self.ours()) and time.monotonic() < end:
+            time.sleep(0.05)
+        names = []
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                names.append(f"{process.pid} {process.cmdline()}")
+        return names
+
     def victims(self, kind: str) -> list[psutil.Process]:
         words = {
             "conductor": ("conductor.py", "--repo"),
@@ -211,11 +221,8 @@ class Stage:
     def states(self) -> Counter[str]:
         """How many beads stand in which state at this moment, archived ones as DISPOSED."""
         states: Counter[str] = Counter()
-        for path in sorted((self.state / "bookbag").glob("*.json")):
-            try:
-                states[bookbag_state(json.loads(path.read_text()))] += 1
-            except FileNotFoundError:
-                continue
+        for bag in self.live():
+            states[bookbag_state(bag)] += 1
         archive = self.state / "bookbag" / "archive"
         states["DISPOSED"] = len(list(archive.iterdir())) if archive.is_dir() else 0
         return states
@@ -232,20 +239,47 @@ class Stage:
         return sum(self.states().values()) / len(self.behaviours)
 
     def archived(self) -> list[dict[str, Any]]:
-        return [
-            json.loads(path.read_text())
-            for path in (self.state / "bookbag" / "archive").glob("*/bookbag.json")
-        ]
+        return [_read(path) for path in (self.state / "bookbag" / "archive").glob("*/bookbag.json")]
+
+    def live(self) -> Iterator[dict[str, Any]]:
+        for path in sorted((self.state / "bookbag").glob("*.json")):
+            with contextlib.suppress(FileNotFoundError):  # archived since
+                yield json.loads(path.read_text())
 
     def outcomes(self) -> dict[str, str]:
-        """Each task's last charged outcome, as ``list --all`` would tell it."""
+        """Each task's last charged outcome, as ``list --all`` would tell it; of what waits for a human, too."""
         last = {}
-        for bag in sorted(self.archived(), key=lambda bag: bag["timestamp"]):
-            if bag["outcome"] in ("accepted", "rejected", "no_change"):
+        waiting = [bag for bag in self.live() if bag.get("outcome") == "blocked"]
+        for bag in sorted([*self.archived(), *waiting], key=lambda bag: bag["timestamp"]):
+            if bag["outcome"] and bag.get("reason") not in UNCHARGED_REASONS:
                 last[bag["task_id"]] = bag["outcome"]
         return last
 
+    def unfinished(self) -> dict[str, str]:
+        """Bead to state of those whose end has not come; DISPOSED is one that the archive has, and more than it."""
+        archive = self.state / "bookbag" / "archive"
+        found = {}
+        for bag in self.live():
+            if not (bag.get("status") == "blocked" and bag.get("outcome")):
+                gone = (archive / bag["bead"] / "bookbag.json").exists()
+                found[bag["bead"]] = "DISPOSED" if gone else bookbag_state(bag)
+        for path in (self.state / "school" / "worktrees").glob("study-*.json"):
+            with contextlib.suppress(FileNotFoundError):
+                bead = str(json.loads(path.read_text())["bead"])
+                if (archive / bead / "bookbag.json").exists():
+                    found[bead] = "DISPOSED"
+        return found
+
     # --- what must hold ---------------------------------------------------------------------------------
+
+    def wanted_files(self) -> Iterator[tuple[bytes, str]]:
+        """Path and git blob id of all that a student has written, in whichever attempt."""
+        for task, behaviour in self.behaviours.items():
+            if behaviour != "idles":
+                yield from written_by(task, self.grains(task)).items()
+        for path in self.ledger.glob("[!.]*"):
+            name, blob = path.read_text().rsplit(" ", 1)
+            yield name.encode(), blob
 
     def lost_files(self) -> list[str]:
         """Files that a student wrote and that are in no commit of the user's repository, by path and content."""
@@ -261,12 +295,7 @@ class Stage:
                 if entry:
                     meta, path = entry.split(b"\t", 1)
                     held.add((path, meta.split()[2].decode()))
-        return [
-            f"{task}: {path!r}"
-            for task in self.behaviours
-            for path, blob in written_by(task, self.grains(task)).items()
-            if (path, blob) not in held
-        ]
+        return [f"{path!r}" for path, blob in self.wanted_files() if (path, blob) not in held]
 
     def faults(self) -> list[str]:
         """Everything wrong with this stage after its last run ended; empty is the promise."""
@@ -279,7 +308,7 @@ class Stage:
             f"worktree record {path.name}" for path in (self.state / "school/worktrees").glob("study-*.json")
         ]
         faults += [f"bead repository {path.name}" for path in (self.state / "school" / "beads").glob("*")]
-        faults += [f"live bag {path.name}" for path in (self.state / "bookbag").glob("*.json")]
+        faults += [f"live bag {bag['bead']}" for bag in self.live() if bag.get("outcome") != "blocked"]
         faults += [f"temporary {path}" for path in self.state.rglob(".*.tmp")]
         faults += self._doubles()
         check = subprocess.run(
@@ -303,10 +332,39 @@ class Stage:
             beads = Counter(line["bead"] for line in lines if line.get("step") != "intent")
             faults += [f"{journal} has {bead} {number} times" for bead, number in beads.items() if number > 1]
         branches = git(self.repo, "for-each-ref", "--format=%(refname:short)", "refs/heads/school").split()
-        accepted = [task for task, behaviour in self.behaviours.items() if behaviour == "works"]
+        accepted = [task for task, end in self.control.items() if end == "accepted"]
         if sorted(branches) != sorted(f"school/{task}" for task in accepted):
             faults.append(f"branches {branches}")
-        return faults
+        return [*faults, *self._judged_twice()]
+
+    def _judged_twice(self) -> Iterator[str]:
+        """A verdict is one review file and one entry in the record's history; what was ended for good, one bead."""
+        school = self.state / "school"
+        reviews = Counter(
+            (file["bead"], file["role"]) for file in map(_read, (school / "reviews").glob("*.json"))
+        )
+        yield from (f"{who} has {number} reviews" for who, number in reviews.items() if number > 1)
+        logs = [
+            line
+            for path in (school / "logs").glob("teacher-*.jsonl")
+            for line in path.read_text().splitlines()
+        ]
+        said = [json.loads(line) for line in logs if "verdict.entered" in line]
+        entered = Counter((line["bead"], line["role"]) for line in said)
+        yield from (f"{who} entered {number} verdicts" for who, number in entered.items() if number > 1)
+        bags = [*self.archived(), *self.live()]
+        for bag in bags:
+            states = Counter(step["state"] for step in bag["history"])
+            yield from (
+                f"{bag['bead']} was {state} {number} times" for state, number in states.items() if number > 1
+            )
+        ended = Counter(bag["task_id"] for bag in bags if bag.get("reason") not in UNCHARGED_REASONS)
+        yield from (f"{task} was done {number} times" for task, number in ended.items() if number > 1)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
 
 
 def _parent_of(process: psutil.Process) -> int:

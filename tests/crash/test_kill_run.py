@@ -56,18 +56,6 @@ def finish(stage: Stage) -> int:
     return code
 
 
-def gone_by(stage: Stage, end: float) -> list[str]:
-    while (left := stage.ours()) and time.monotonic() < end:
-        time.sleep(0.05)
-    names = []
-    for process in left:
-        try:
-            names.append(f"{process.pid} {process.cmdline()}")
-        except psutil.Error:
-            continue
-    return names
-
-
 def test_control_run(tmp_path: Path, own_home: Path) -> None:
     stage = Stage(tmp_path, own_home, huge=True)
     code, run = stage.run()
@@ -85,7 +73,7 @@ def test_kill_9(kind: str, number: int, tmp_path: Path, own_home: Path) -> None:
     struck = [victim for victim in victims[:1] if strike(victim, signal.SIGKILL)]
     end = time.monotonic() + GONE_S
     if kind == "conductor":
-        assert gone_by(stage, end) == []
+        assert stage.gone_by(end) == []
     hit: Counter[str] = stage.states()
     print(f"\nseed {seed}: kill -9 {kind} at {moment:.2f} hit {len(struck)} process, beads were {dict(hit)}")
     assert struck
@@ -108,7 +96,7 @@ def test_polite_signals(number: signal.Signals, tmp_path: Path, own_home: Path) 
     if struck:
         # -n: struck before it could say what it does with a signal, which to a shell is the same 128 + n.
         assert code in (128 + number, -number, 1)
-    assert gone_by(stage, time.monotonic() + GONE_S) == []
+    assert stage.gone_by(time.monotonic() + GONE_S) == []
     finish(stage)
     assert stage.outcomes() == CONTROL
     assert stage.faults() == []

@@ -1,8 +1,12 @@
-"""``kill -9`` before and after each named durable step, in every process that passes it; and a disk that fails there.
+"""``kill -9`` before and after each named durable step, in every program that passes it; and a disk that fails there.
 
-A run that only notes tells which steps which program passes; the names in the source are all of them, so a step that no
-run passes is told too. Then, step by step, a run is struck there once, and the next ones must end as the control did.
-``SCHOOL_POINTS`` says how many are struck, drawn by the printed seed (``all``: each of them).
+A run that only notes is the control, and tells which steps which program passes; the names in the source are all of them, so
+a step that no run passes is told too. Then runs are struck, each at several of these places one after another, and begun
+again until all is done: they must end as the control did, with nothing lost, doubled or left over. What is passed only where
+something had gone wrong before (a salvage) is learned on the way, and struck like the rest.
+
+``SCHOOL_POINTS`` says how many places are struck, drawn by the printed seed ``SCHOOL_SEED`` (``all``: each of them, and each
+with a disk that is full, broken and read-only, too); ``SCHOOL_POINT_TIMES``, how often each is killed.
 """
 
 from __future__ import annotations
@@ -11,24 +15,30 @@ import ast
 import os
 import random
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.crash.driver import Stage
+from tests.crash.strikes import PROGRAMS, WORDS, Hits, campaign, judged, made, program_of
 from tests.support import ROOT
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(4 * 3600)]
 
-POINTS = os.environ.get("SCHOOL_POINTS", "3")
+POINTS = os.environ.get("SCHOOL_POINTS", "6")
+TIMES = int(os.environ.get("SCHOOL_POINT_TIMES", "1"))
 SEED = int(os.environ.get("SCHOOL_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
-BEHAVIOURS = {"task-1": "works", "task-2": "breaks"}
-CONTROL = {"task-1": "accepted", "task-2": "rejected"}
+TASKS = 8
 WRITERS = ("leaf", "cto", "coo", "conductor")
-# These are passed only where something had gone wrong before, and are struck by tests of their own kind.
+# These are passed only where something had gone wrong before.
 SELDOM = frozenset({"record.salvage"})
 DISK = ("enospc", "eio", "erofs")
+# How many are struck in one run, by program: teachers are started again ever later, and after five deaths not at all.
+AT_ONCE = {"conductor": 12, "cto": 4, "coo": 4, "leaf": 8}
+# What runs were armed with so often, and not struck by, cannot be struck.
+TRIES_MAX = 25
 
 
 def named_steps() -> set[str]:
@@ -45,58 +55,141 @@ def named_steps() -> set[str]:
     return found
 
 
-def stage(place: Path, home: Path, armed: str) -> Stage:
-    made = Stage(place, home, BEHAVIOURS)
-    folder = place / "faults"
+class Faults:
+    """What is still to be struck, each as (kind, point, program), with how often."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.known: set[tuple[str, str]] = set()
+        self.due: Counter[tuple[str, str, str]] = Counter()
+        self.tries: Counter[tuple[str, str, str]] = Counter()
+        self.struck: Counter[tuple[str, str, str]] = Counter()
+
+    def learn(self, folder: Path) -> None:
+        """Whatever is passed in *folder* is due, where all are struck."""
+        lines = set((folder / "passed").read_text().splitlines())
+        found = {(line.split(" ", 1)[0], program_of(line)) for line in lines} - self.known
+        self.known |= found
+        if POINTS == "all":
+            for place in sorted(found):
+                self.due += Counter({("kill", *place): TIMES} | {(kind, *place): 1 for kind in DISK})
+
+    def choose(self) -> None:
+        for number, place in enumerate(self.chance.sample(sorted(self.known), int(POINTS))):
+            self.due["kill" if number % 3 else self.chance.choice(DISK), *place] += TIMES
+
+    def draw(self) -> dict[str, tuple[str, str, str]]:
+        """What the next run is armed with: some of each program's, and deaths of leaves, so that something is salvaged."""
+        armed = {}
+        for program in PROGRAMS:
+            mine = sorted(fault for fault in self.due if fault[2] == program)
+            for kind, point, _ in self.chance.sample(mine, min(len(mine), AT_ONCE[program])):
+                tries = self.tries[kind, point, program]
+                nth = self.chance.choice(("", "", "#2")) if not tries else ""
+                armed[f"{kind}@{point}@{WORDS[program]}{nth}"] = (kind, point, program)
+        if POINTS == "all" and not any(program == "leaf" for *_, program in armed.values()):
+            bait = ("kill", self.chance.choice(("record.leaf:before", "snapshot.taken:after")), "leaf")
+            armed[f"kill@{bait[1]}@leaf.py"] = bait
+        return armed
+
+    def settle(self, folder: Path, armed: dict[str, tuple[str, str, str]]) -> list[str]:
+        """Take what was struck off the list; what never is, is told."""
+        for name, fault in armed.items():
+            if (folder / name).exists():
+                self.struck[fault] += 1
+                self.due -= Counter({fault: 1})
+                self.tries[fault] = 0
+            else:
+                self.tries[fault] += 1
+        never = [fault for fault in self.due if self.tries[fault] > TRIES_MAX]
+        for fault in never:
+            del self.due[fault]
+        return [f"{fault} struck nowhere in {TRIES_MAX} runs" for fault in never]
+
+    def shown(self) -> str:
+        lines = [f"{'point':<34}{''.join(f'{name:>18}' for name in PROGRAMS)}   (kill enospc eio erofs)"]
+        for point in sorted({point for point, _ in self.known}):
+            cells = [self._cell(point, program) for program in PROGRAMS]
+            lines.append(f"  {point:<32}{''.join(f'{cell:>18}' for cell in cells)}")
+        return "\n".join(lines)
+
+    def _cell(self, point: str, program: str) -> str:
+        if (point, program) not in self.known:
+            return "."
+        return " ".join(str(self.struck[kind, point, program]) for kind in ("kill", *DISK))
+
+
+def arm(stage: Stage, faults: list[str]) -> Path:
+    folder = stage.place / "faults"
     folder.mkdir()
-    made.extra = {"SCHOOL_FAULTS": armed, "SCHOOL_FAULTS_DIR": str(folder)}
-    return made
+    stage.extra = {"SCHOOL_FAULTS": ",".join(["note", *faults]), "SCHOOL_FAULTS_DIR": str(folder)}
+    return folder
 
 
-def finish(struck: Stage) -> None:
-    """The runs after a strike; the fault strikes once, so they are undisturbed."""
-    for _ in range(4):
-        struck.run()
-        if struck.outcomes() == CONTROL:
-            return
+class Watch:
+    """Counts what the strikes hit, as soon as each is seen in the folder."""
 
+    def __init__(self, stage: Stage, folder: Path, hits: Hits) -> None:
+        self.stage, self.folder, self.hits = stage, folder, hits
+        self.seen: set[str] = {"passed"}
 
-def passed(place: Path, home: Path) -> Counter[tuple[str, str]]:
-    noting = stage(place, home, "note")
-    code, run = noting.run()
-    assert (code, noting.outcomes()) == (1, CONTROL), run
-    assert noting.faults() == []
-    lines = (place / "faults" / "passed").read_text().splitlines()
-    return Counter((point, program) for point, program in (line.rsplit(" ", 1) for line in lines))
+    def look(self, _runner: subprocess.Popen[bytes]) -> None:
+        for path in self.folder.iterdir():
+            if path.name not in self.seen and (words := path.read_text()):
+                self.seen.add(path.name)
+                self.hits.count(self.stage.unfinished(), program_of(words), words)
+
+    def struck(self) -> int:
+        return len(self.seen)
 
 
 def test_struck_at_named_steps(tmp_path: Path, own_home: Path) -> None:
-    reached = passed(tmp_path / "noted", own_home)
-    steps = {point.split(":")[0] for point, _ in reached}
-    assert named_steps() - steps <= SELDOM
-    points = sorted({point for point, _ in reached})
-    rng = random.Random(SEED)
-    chosen = points if POINTS == "all" else sorted(rng.sample(points, min(int(POINTS), len(points))))
-    print(f"\nseed {SEED}: {len(points)} points are passed; struck at {len(chosen)}")
-    for number, point in enumerate(chosen):
-        kind = "kill" if number % 4 else rng.choice(DISK)
-        strike(tmp_path / str(number), own_home, f"{kind}@{point}")
-        print(f"  {kind}@{point}: {', '.join(sorted(program for at, program in reached if at == point))}")
+    chance, hits = random.Random(SEED), Hits()
+    faults = Faults(chance)
+    control = made(tmp_path / "control", own_home, TASKS)
+    folder = arm(control, [])
+    assert control.run()[0] == 1
+    assert (control.outcomes(), control.faults()) == (control.control, [])
+    faults.learn(folder)
+    assert named_steps() - {point.split(":")[0] for point, _ in faults.known} <= SELDOM
+    if POINTS != "all":
+        faults.choose()
+    print(
+        f"\nSCHOOL_SEED={SEED}: {len(faults.known)} places are passed; {faults.due.total()} strikes are due"
+    )
+    wrong, runs = [], 0
+    while faults.due:
+        runs += 1
+        stage = made(tmp_path / f"run-{runs}", own_home, TASKS)
+        armed = faults.draw()
+        folder = arm(stage, list(armed))
+        watch = Watch(stage, folder, hits)
+        found = campaign(stage, watch.look, watch.struck)
+        faults.learn(folder)
+        found += faults.settle(folder, armed)
+        print(
+            f"run {runs}: {watch.struck() - 1} strikes, {faults.due.total()} are due; {found or 'holds'}",
+            flush=True,
+        )
+        wrong += judged(
+            stage, found, f"SCHOOL_SEED={SEED}, run {runs}, struck in this order: {order(folder, armed)}"
+        )
+    print(f"{faults.shown()}\n{hits.shown()}")
+    assert wrong == []
+    if POINTS == "all":
+        assert named_steps() == {point.split(":")[0] for point, _ in faults.known}
+        reached = {state for _, state in hits.bars}
+        assert [state for _, state in hits.empty() if state not in reached] == []
 
 
-def strike(place: Path, home: Path, fault: str) -> None:
-    home = home / place.name
-    home.mkdir()
-    struck = stage(place, home, fault)
-    struck.run()
-    assert (place / "faults" / fault).exists(), f"{fault} struck nowhere"
-    finish(struck)
-    assert struck.outcomes() == CONTROL, fault
-    assert struck.faults() == [], fault
+def order(folder: Path, armed: dict[str, tuple[str, str, str]]) -> str:
+    struck = [path for path in folder.iterdir() if path.name in armed]
+    return ", ".join(path.name for path in sorted(struck, key=lambda path: path.stat().st_mtime_ns))
 
 
 def test_what_is_armed_wrongly_is_refused(tmp_path: Path, own_home: Path) -> None:
-    wrong = stage(tmp_path, own_home, "kill@flag.raised")
+    wrong = Stage(tmp_path, own_home)
+    arm(wrong, ["kill@flag.raised"])
     process = wrong.start()
     assert process.wait(60) != 0
     assert "expected kind@step:before or :after" in wrong.logs[-1].with_suffix(".err").read_text()
