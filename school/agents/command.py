@@ -85,16 +85,17 @@ class _Conversation:
         stdin = raw if start.stdin else b""
         outcome = job.run(start.argv, stdin=stdin, timeout_s=left_s, prefix=prefix)
         if vigil is not None and vigil.fired and outcome.reason == "interrupted":
-            outcome.reason = "stalled"
+            outcome.reason = "unavailable"
             outcome.detail = (
                 f"{job.spec.name} told for {vigil.patience_s:g} s of nothing but errors, and was ended"
             )
         if outcome.reason == "timeout" and number > 1:
             outcome.detail = f"{job.spec.name}: the {job.time_limit_s:g} s for all turns were over"
         reading = self._read(outcome, out, prefix, prompt)
+        kept = vigil is not None and self.job.kept_waiting(vigil.quiet_s)
         if vigil is not None:
             vigil.rest(reading)
-        return judged(number, message, outcome, reading, self.job.spec)
+        return judged(number, message, outcome, reading, self.job.spec, kept_waiting=kept)
 
     def _start(self, prompt: str, prompt_file: Path, out: Path) -> Start:
         spec = self.job.spec

@@ -20,7 +20,8 @@ from school.contracts import AgentOutcome, AgentSpec, Claim, bounded
 MESSAGE_BYTES_MAX: Final = 64 * 1024
 SUMMARY_BYTES_MAX: Final = 16 * 1024
 _ENDED_BY_ITSELF: Final = ("", "exit")
-_ENDED_FROM_OUTSIDE: Final = ("timeout", "stalled", "startup", "killed")
+# ``unavailable``: by a vigil, since it told of nothing but errors, of which none may say whose they are.
+_ENDED_FROM_OUTSIDE: Final = ("timeout", "stalled", "startup", "killed", "unavailable")
 _OF_THE_ENDPOINT: Final = ("quota", "unavailable", "login")
 _COUNTS: Final = ("requests", "input_tokens", "output_tokens", "cost_usd", "wall_s", "cpu_s")
 
@@ -53,9 +54,17 @@ class Turn:
         }
 
 
-def judged(number: int, message: str, outcome: AgentOutcome, reading: Reading, spec: AgentSpec) -> Turn:
-    """What a turn came to."""
-    reason, detail = _ending(outcome, reading, spec)
+def judged(
+    number: int,
+    message: str,
+    outcome: AgentOutcome,
+    reading: Reading,
+    spec: AgentSpec,
+    *,
+    kept_waiting: bool = False,
+) -> Turn:
+    """What a turn came to; *kept_waiting* is whether nothing was told for so long that a waiting model is to blame."""
+    reason, detail = _ending(outcome, reading, spec, kept_waiting=kept_waiting)
     if reading.retry_at and reason == "quota" and not outcome.claim.retry_at:
         outcome.claim.retry_at = reading.retry_at
     outcome.usage = {**outcome.usage, **reading.usage}
@@ -67,25 +76,28 @@ def judged(number: int, message: str, outcome: AgentOutcome, reading: Reading, s
     return Turn(number, message, outcome, reading, reason, detail)
 
 
-def _ending(outcome: AgentOutcome, reading: Reading, spec: AgentSpec) -> tuple[str, str]:
+def _ending(
+    outcome: AgentOutcome, reading: Reading, spec: AgentSpec, *, kept_waiting: bool
+) -> tuple[str, str]:
     """Reason and sentence for how the turn ended; both empty for one that the CLI brought to its end."""
     if not spec.preset or outcome.reason not in (*_ENDED_BY_ITSELF, *_ENDED_FROM_OUTSIDE):
         return outcome.reason, outcome.detail
     said = reading.detail or (reading.errors[-1] if reading.errors else "")
     why = f": {said}" if said else ""
     if outcome.reason in _ENDED_FROM_OUTSIDE:
-        return _cut_short(outcome, reading, why)
+        return _cut_short(outcome, reading, why, kept_waiting=kept_waiting)
     how = f"{spec.name} ended with exit status {outcome.exit_code}"
     if reading.reason:
         return reading.reason, f"{how}{why}"
     return ("", "") if reading.ended else ("exit", f"{how} and reported no end of its turn{why}")
 
 
-def _cut_short(outcome: AgentOutcome, reading: Reading, why: str) -> tuple[str, str]:
+def _cut_short(outcome: AgentOutcome, reading: Reading, why: str, *, kept_waiting: bool) -> tuple[str, str]:
     """Why a turn was ended from outside: its own fault, or that of the endpoint it waited for."""
     if reading.reason in _OF_THE_ENDPOINT and not reading.ended:
         return reading.reason, f"{outcome.detail}; its model could not be had{why}"
-    if outcome.reason in ("stalled", "startup") and reading.waiting:
+    stood_still = outcome.reason in ("stalled", "startup") or (outcome.reason == "timeout" and kept_waiting)
+    if stood_still and reading.waiting:
         waited = "it waited for an answer of its model"
         mute = "it never began: perhaps it waits for a login, for trust in the folder, or for its endpoint"
         return "unavailable", f"{outcome.detail}; {waited if reading.session else mute}"

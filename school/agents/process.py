@@ -36,6 +36,8 @@ from school.system.processes import Finished, RunLimits
 
 # Below this a failed agent most likely failed for want of space, which is not the student's fault.
 FREE_BYTES_MIN: Final = 1024 * 1024
+# An agent whose model's endpoint has kept it waiting this long, or half its time, came to no end for want of an answer.
+KEPT_WAITING_S: Final = 60.0
 STDERR_BYTES_MAX: Final = OUTPUT_BYTES_MAX // 4
 # What a shell says of one that a signal ended; many a program ends with 255 by itself.
 _BY_SIGNAL: Final = range(129, 193)
@@ -112,6 +114,10 @@ class Job:
     def time_limit_s(self) -> float:
         """How long an agent that is prompted may take, for all its turns."""
         return self.spec.timeout_s or self.limits.agent_timeout_s
+
+    def kept_waiting(self, seconds: float) -> bool:
+        """Whether an answer that did not come in *seconds* is why the agent came to no end."""
+        return seconds >= min(KEPT_WAITING_S, self.time_limit_s / 2)
 
     def run(
         self,

@@ -7,7 +7,8 @@ it. ``rest(reading)`` gives *heard* what only the end of the turn told. More tha
 
 Some CLIs wait for an endpoint without end and tell of each try. That is neither silence nor progress, so no limit on
 either would end them. A vigil is True once ``patience_s`` have passed since the first of a row of errors that nothing else
-interrupted; ``fired`` stays True from then on. Nothing here raises for what an agent wrote.
+interrupted; ``fired`` stays True from then on. ``quiet_s`` is how long nothing has been told. Nothing here raises for what
+an agent wrote.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Vigil:
         self._files = files
         self._heard = heard
         self._sizes: dict[str, int] = {}
-        self._looked_at = self._used_at = clock.monotonic()
+        self._looked_at = self._used_at = self._grew_at = clock.monotonic()
         self._failing_since: float | None = None
         self._at_work: dict[str, float] = {}
         self._told = 0
@@ -51,7 +52,7 @@ class Vigil:
             return self.fired
         sizes = {name: _size(path) for name, path in self._files.items()}
         if sizes != self._sizes:
-            self._sizes = sizes
+            self._sizes, self._grew_at = sizes, now
             self._follows = self._follows and max(sizes.values()) <= FOLLOW_BYTES
             reading = self._read()
             if self._follows:
@@ -63,6 +64,11 @@ class Vigil:
         self._looked_at = now
         self.fired = self._failing_since is not None and now - self._failing_since >= self.patience_s
         return self.fired
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds since a look last saw something new."""
+        return clock.monotonic() - self._grew_at
 
     def rest(self, reading: Reading) -> None:
         """Tell of what only *reading*, that of the whole turn, has."""

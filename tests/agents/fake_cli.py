@@ -61,10 +61,11 @@ def hang_at_work() -> None:
     time.sleep(3600)
 
 
-def errors_for_ever() -> None:
+def errors_for_ever(message: str) -> None:
     begin()
+    edit()
     while True:
-        tell(type="error", message="Reconnecting... waiting for network (Connection failed)")
+        tell(type="error", message=message)
         time.sleep(0.2)
 
 
@@ -126,7 +127,8 @@ BEHAVIOURS = {
     "401": lambda: fail("unexpected status 401 Unauthorized"),
     "hang": hang,
     "hang-at-work": hang_at_work,
-    "errors-for-ever": errors_for_ever,
+    "errors-for-ever": lambda: errors_for_ever("Reconnecting... waiting for network (Connection failed)"),
+    "odd-errors-for-ever": lambda: errors_for_ever("something went sideways"),
     "empty-answer": lambda: (begin(), end("")),
     "malformed": malformed,
     "nothing": lambda: None,

@@ -48,6 +48,12 @@ def place(tmp_path: Path, school: Settings) -> Place:
         ("hang", "unavailable", False, "it waited for an answer of its model"),
         ("hang-at-work", "stalled", True, "no output"),
         ("errors-for-ever", "unavailable", False, "told for 2 s of nothing but errors, and was ended"),
+        (
+            "odd-errors-for-ever",
+            "unavailable",
+            False,
+            "and was ended; its last error: something went sideways",
+        ),
         ("malformed", "exit", True, "ended with exit status 0 and reported no end of its turn"),
         ("nothing", "exit", True, "ended with exit status 0 and reported no end of its turn"),
         ("137", "killed", True, "137"),
@@ -65,6 +71,17 @@ def test_the_reason_is_the_true_one(
     assert said in outcome.detail
     assert decide(outcome, fake(behaviour), changed=True).status == "failed"
     assert outcome.usage["wall_s"] < 20
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason", "waited"),
+    [("hang", "unavailable", True), ("hang-at-work", "timeout", False)],
+)
+def test_out_of_time_is_whose_fault_it_is(place: Place, behaviour: str, reason: str, waited: bool) -> None:
+    outcome = place.run(fake(behaviour), agent_timeout_s=4.0)
+    assert outcome.reason == reason
+    assert outcome.detail.startswith("mine: not ended after 4 s")
+    assert outcome.detail.endswith("; it waited for an answer of its model") is waited
 
 
 @pytest.mark.parametrize("behaviour", ["good", "empty-answer", "undecodable", "grandchild"])

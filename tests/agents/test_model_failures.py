@@ -134,7 +134,7 @@ def test_a_run_out_of_time_names_the_endpoint_that_kept_it_waiting(drive: Drive)
 
 
 def test_a_try_that_failed_does_not_end_the_waiting(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("school.agents.model.run.KEPT_WAITING_S", 0.2)
+    monkeypatch.setattr("school.agents.process.KEPT_WAITING_S", 0.2)
     with FakeEndpoint([status(503), HANG]) as fake:
         outcome = drive.run(spec(fake, timeout_s=8.0))
     assert (outcome.reason, len(fake.requests)) == ("unavailable", 2)

@@ -358,3 +358,41 @@ def test_a_task_for_mini_is_yaml_whatever_is_in_it() -> None:
 
     task = 'tabs\t and \x7f\x9b\ufeff, 😀, "quotes", {{ braces }}, \\ # : -\nlast line'
     assert yaml.safe_load(configuration(task))["run"]["task"] == task
+
+
+# --- whether it waits for its model -------------------------------------------------------------------------
+
+
+def test_between_two_steps_opencode_waits_for_its_model() -> None:
+    lines = captured("opencode-ok.jsonl").splitlines(keepends=True)
+    waits = [
+        presets.find("opencode").read(Said(now=NOW, stdout=b"".join(lines[:count]))).waiting
+        for count in range(len(lines) + 1)
+    ]
+    kinds = ["", *(json.loads(line)["type"] for line in lines)]
+    assert [kind for kind, waiting in zip(kinds, waits, strict=True) if waiting] == [
+        "",
+        "step_finish",
+        "step_finish",
+    ]
+    assert (kinds[-1], waits[-1]) == ("step_finish", False)
+
+
+@pytest.mark.parametrize(
+    ("printed", "steps", "waits"),
+    [
+        ("User:\nDo it.\n", 0, True),
+        ("User:\n\nmini-swe-agent (step 1, $0.00):\n```\nsleep 9999\n```\n", 0, False),
+        ("mini-swe-agent (step 1, $0.00):\n```\ntrue\n```\n\nTool:\n0\n", 1, True),
+        ("mini-swe-agent (step 1, $0.00):\n\nTool:\n0\nmini-swe-agent (step 2, $0.01):\n", 1, False),
+        ("mini-swe-agent (step 2, $0.00):\nsays: mini-swe-agent (step 9, $\n", 2, True),
+        ("mini-swe-agent (step 2, $0.00):\nmini-swe-agent (step 0, $0.00):\n", 1, False),
+    ],
+)
+def test_mini_waits_where_no_step_has_an_answer_that_is_not_done(
+    printed: str, steps: int, waits: bool
+) -> None:
+    saved = json.dumps({"info": {"model_stats": {"api_calls": steps}, "exit_status": ""}}).encode()
+    files = {"traj.json": saved} if steps else {}
+    said = Said(now=NOW, stdout=printed.encode(), exit_code=None, files=files)
+    assert presets.find("mini-swe-agent").read(said).waiting is waits

@@ -15,6 +15,7 @@ from tests.clients.driving import (
     EDIT,
     HERMES,
     KEY,
+    MINI,
     OPENCODE,
     TEST,
     Client,
@@ -141,6 +142,19 @@ def test_what_the_endpoint_did_is_no_fault_of_the_student(student: Client, case:
     assert any(words in bag["summary"] for words in ([said] if isinstance(said, str) else said))
     assert [attempt["charged"] for attempt in attempts(run.hermes_home)] == [False]
     assert git(run.repo, "branch", "--format=%(refname:short)") == "main"
+
+
+@pytest.mark.parametrize("student", [HERMES, MINI, OPENCODE], ids=lambda client: client.name)
+def test_an_endpoint_that_hangs_after_the_first_step_is_no_fault_of_the_student(
+    student: Client, tmp_path: Path
+) -> None:
+    # opencode is never quite still, so that only its time runs out.
+    limits = {"stall_timeout_s": 12, "agent_timeout_s": 40}
+    run = drive_until_it_waits(student, [student.shell(EDIT), HANG], tmp_path, **limits)
+    bag = run.bags()[0]
+    assert (bag["status"], bag["reason"]) == ("failed", "unavailable"), (bag["summary"], run.stderr[-2000:])
+    assert bag["files_changed"] == ["calc/core.py"]
+    assert [attempt["charged"] for attempt in attempts(run.hermes_home)] == [False]
 
 
 def test_a_prompt_of_300_kb_arrives_whole(client: Client, tmp_path: Path) -> None:

@@ -35,8 +35,6 @@ FIRST_WAIT_S: Final = 1.0
 ATTEMPT_S: Final = 600.0
 # What the loop reports and what that means for the bead; anything else that it says is no reason.
 REASONS: Final = frozenset({"quota", "unavailable", "login", "refused", "limit", "budget", "not_installed"})
-# A run that ends while its endpoint has kept it waiting this long, or half its time, failed for want of an answer.
-KEPT_WAITING_S: Final = 60.0
 SYSTEM: Final = """\
 You work in a git worktree through tools; paths are relative to its root. Look before you change anything, run the \
 project's own checks where you can, and call `finish` once when you are done: it writes the result file for you. \
@@ -198,6 +196,6 @@ class _Lead:
     def _kept_waiting(self) -> str:
         since = self.asking_since
         kept_s = 0.0 if since is None else time.monotonic() - since
-        if since is None or kept_s < min(KEPT_WAITING_S, self.timeout_s / 2):
+        if since is None or not self.job.kept_waiting(kept_s):
             return ""
         return f"its model's endpoint had not answered for {kept_s:.0f} s"

@@ -3,8 +3,9 @@
 Its endpoint and key are litellm's: without ``base_url`` whatever the named variables (``env``) say; with it an
 OpenAI-compatible one, and ``model`` gets litellm's prefix ``openai/``. All that mini keeps lies in the agent's own home.
 
-What counts is ``traj.json``: ``info.exit_status`` is ``Submitted`` only where it came to its end, else the name of the
-error that ended it; each message of role ``tool`` has the exit status of its command.
+What counts is ``traj.json``, written after each step: ``info.exit_status`` is ``Submitted`` only where it came to its end, else
+the name of the error that ended it; each message of role ``tool`` has the exit status of its command. That a step has its
+answer, and is at its command, is printed before: without that, mini waits for its model.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ TASK_NAME: Final = "task.yaml"
 COMMAND_TIMEOUT_S: Final = 600
 # What JSON may hold and YAML may not.
 _UNPRINTABLE: Final = re.compile("[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
+_STEP: Final = re.compile(rb"^mini-swe-agent \(step (\d{1,9}), \$", re.MULTILINE)
 _LAST_ERROR: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Timeout)\b.*)$", re.MULTILINE)
 
 
@@ -95,10 +97,11 @@ class Mini(Preset):
         reading.answer = text(info.get("submission")).strip()
         requests = whole(inner(info, "model_stats").get("api_calls"))
         reading.usage = {**reading.usage, "requests": requests} if trajectory else {}
+        reading.waiting = max(map(int, _STEP.findall(said.stdout)), default=0) <= requests
         if cost := dollars(inner(info, "model_stats").get("instance_cost")):
             reading.usage["cost_usd"] = cost
         if status == "Submitted":
-            reading.ended = True
+            reading.ended, reading.waiting = True, False
         elif said.exit_code is not None:
             last = next(iter(items(trajectory.get("messages"))[-1:]), {})
             reading.errors.append(_error(status, text(last.get("content"), DETAIL_BYTES_MAX), said))

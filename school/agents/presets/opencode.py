@@ -77,8 +77,9 @@ class OpenCode(Preset):
         began = False
         for event in objects(said.stdout):
             began = True
-            reading.waiting = False  # a tool at work is told of only when it has ended
             _take(event, reading)
+            # A tool at work is told of only when it has ended; between two steps there is none.
+            reading.waiting = event.get("type") == "step_finish" and not reading.ended
             if event.get("type") in ("text", "tool_use"):
                 last_ms = max(last_ms, whole(event.get("timestamp")))
         logged = [f"{LOGGED}{error}" for at_ms, error in _logged(said.stderr) if at_ms > last_ms]
