@@ -31,6 +31,7 @@ from school.review.verdicts import STOPPING, finding_from
 ANSWER_CHARS_MAX: Final = 1_000_000
 FINDINGS_MAX: Final = 200
 TEXT_CHARS_MAX: Final = 4000
+QUOTE_CHARS_MIN: Final = 12
 _FENCED: Final = re.compile(r"\A```[A-Za-z]*[ \t]*\r?\n(?P<inside>.*)\r?\n```\Z", re.DOTALL)
 
 
@@ -95,7 +96,8 @@ def form(criteria: Sequence[str]) -> str:
     )
     about = (
         f"\n`criteria` has exactly one entry for each of {', '.join(criteria)}. `met` needs in `evidence` a "
-        "verbatim quote from the data that shows it, in backticks; `unmet` and `unjudged` say there what is missing."
+        f"verbatim quote that shows it, in backticks: at least {QUOTE_CHARS_MIN} characters of the diff or of a receipt, never of "
+        "what the student claims; `unmet` and `unjudged` say there what is missing."
         if criteria
         else ""
     )

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from school.changes import Change, listing_of_commits
-from school.contracts import CheckContext, Criterion, Receipt, bounded
+from school.contracts import READ_ONLY_ROLES, CheckContext, CheckResult, Criterion, Receipt, bounded
 from school.review.answer import form, schema
 from school.review.fence import Fence
 from school.system.git import Git
@@ -29,6 +29,7 @@ PART_BYTES: Final = 128_000
 PARTS_MAX: Final = 16
 STAT_BYTES_MAX: Final = 16_000
 EVIDENCE_BYTES_MAX: Final = 32_000
+RECEIPTS_BYTES_MIN: Final = 8_000
 MEMORY_BYTES_MAX: Final = 8_000
 _TAIL_BYTES: Final = 1_500
 _CONTEXT_LINES: Final = 10
@@ -71,7 +72,8 @@ class Material:
     bag: Mapping[str, Any]
     stat: str
     parts: tuple[Part, ...]
-    evidence: str
+    found: str
+    receipts: str
     memory: str
     left_out: tuple[str, ...] = ()
     binary: tuple[str, ...] = ()
@@ -84,12 +86,14 @@ class Material:
         git, base, head = Git(context.clone), str(bag["base_commit"]), str(bag["head_commit"])
         change = Change.of(git, base, head)
         parts, left_out = parts_of(change)
+        found, receipts = _evidence(context)
         return cls(
             lens=lens,
             bag=bag,
             stat=bounded(listing_of_commits(git, base, head), STAT_BYTES_MAX),
             parts=tuple(parts),
-            evidence=_evidence(context),
+            found=found,
+            receipts=receipts,
             memory=bounded(context.memory, MEMORY_BYTES_MAX),
             left_out=tuple(left_out),
             binary=tuple(file.path for file in change.files if file.binary),
@@ -101,9 +105,22 @@ class Material:
         """The criteria that only a reader can judge, where this lens is the one that does."""
         return [c.id for c in self.criteria if not c.check] if self.lens == "COMPLETENESS" else []
 
+    @property
+    def evidence(self) -> str:
+        """What was run and found: the findings first, since the receipts may be many."""
+        return "\n".join(filter(None, [self.found, self.receipts])) or "no check was run"
+
     def shown(self, part: Part) -> str:
-        """All data of a call, for whoever wants to know whether a quote is in it."""
+        """All data of a call that anybody but us wrote."""
         return "\n".join([part.text, self.stat, self.evidence, *self._said()])
+
+    def quotable(self, part: Part) -> str:
+        """What a quote may come from that shows something: the change and the receipts, and never a claim.
+
+        Of a student that may change nothing the answer is its work.
+        """
+        work = [str(self.bag.get("output") or "")] if self.bag.get("student") in READ_ONLY_ROLES else []
+        return "\n".join([part.text, self.receipts, *work])
 
     def system(self, soul: str, fence: Fence) -> str:
         """Who the model is, and what it must never take for an instruction."""
@@ -245,8 +262,8 @@ def _slices(body: bytes, size: int) -> Iterator[bytes]:
 # --- the evidence -----------------------------------------------------------------------------------------
 
 
-def _evidence(context: CheckContext) -> str:
-    """Receipts and findings of the checks that ran before, the findings first, since the receipts may be many."""
+def _evidence(context: CheckContext) -> tuple[str, str]:
+    """What the checks that ran before found, and their receipts."""
     lines: list[str] = []
     # Another lens' model is no evidence: each lens judges for itself.
     earlier = [result for result in context.earlier if not result.by]
@@ -256,13 +273,12 @@ def _evidence(context: CheckContext) -> str:
             f"  finding {f.severity} {f.issue_class}: {f.description} [{f.citation}]" for f in result.findings
         ]
         lines += [f"  note: {note}" for note in result.notes]
-    for result in earlier:
-        for receipt in result.receipts:
-            lines += _receipt(receipt)
-    return bounded("\n".join(lines) or "no check was run", EVIDENCE_BYTES_MAX)
+    receipts = [line for result in earlier for receipt in result.receipts for line in _receipt(receipt)]
+    found = bounded("\n".join(lines), EVIDENCE_BYTES_MAX - RECEIPTS_BYTES_MIN)
+    return found, bounded("\n".join(receipts), EVIDENCE_BYTES_MAX - len(found.encode()))
 
 
-def _outcome(result: Any) -> str:  # noqa: ANN401 - a CheckResult
+def _outcome(result: CheckResult) -> str:
     if result.no_verdict:
         return f"could not judge: {result.no_verdict}"
     return f"{len(result.findings)} findings" if result.findings else "nothing found"

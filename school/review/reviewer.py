@@ -5,8 +5,8 @@ role. ``asks`` makes the model from its AgentSpec; ``soul`` is the teacher's per
 independent call, and one stricter retry where the answer could not be used. What comes of it:
 
 - every finding stands, from whichever part; a model can only add to what the checks found;
-- a criterion without a check is met where a part shows it and none speaks against it, with a quote that really stands
-  in what was shown; unmet makes a HIGH finding;
+- a criterion without a check is met where a part shows it and none speaks against it, with a quote that means something
+  and really stands in the change or in a receipt; unmet makes a HIGH finding;
 - ``no_verdict``, with the reason, for each part without a usable answer, for whatever was not shown, where the model
   says that it cannot tell, and where it cannot be asked (``retry_at`` is its reset, where stated). Never a PASS;
 - a review that changed its worktree is void: nothing of it counts;
@@ -36,7 +36,7 @@ from school.contracts import (
     ReviewerTerms,
     TeacherRole,
 )
-from school.review.answer import Reading, SaidCriterion, read
+from school.review.answer import QUOTE_CHARS_MIN, Reading, SaidCriterion, read
 from school.review.fence import Fence, visible
 from school.review.lenses import Material, Part
 from school.review.verdicts import usage_sum
@@ -52,7 +52,9 @@ PROGRESS_S: Final = 2.0
 REASON_CHARS_MAX: Final = 500
 # A model that is away will not be there again in a second.
 WAITS_S: Final = {"quota": 60.0, "unavailable": 10.0, "timeout": 5.0}
-_QUOTE_CHARS_MIN: Final = 4
+# Of a quote's characters so many must be letters or digits: a row of dashes stands in every file.
+QUOTE_WORD_CHARS_MIN: Final = 8
+_NO_QUOTE: Final = f"the evidence is no quote of at least {QUOTE_CHARS_MIN} characters from the diff or a receipt (a claim shows nothing)"
 _CANCELLED: Final = "cancelled"
 VOID: Final = "worktree_changed"
 
@@ -209,10 +211,10 @@ class _Talk:
 
     def _with_real_quotes(self, reading: Reading, part: Part) -> Reading:
         """*reading*, unless it calls a criterion met by a quote that stands nowhere."""
-        shown = _plain(visible(self.material.shown(part)))
+        quotable = _plain(visible(self.material.quotable(part)))
         for criterion in reading.criteria:
-            if criterion.state == "met" and not _quoted(criterion.evidence, shown):
-                return Reading(wrong=f"criteria: {criterion.id}: the evidence is no quote from the data")
+            if criterion.state == "met" and not _quoted(criterion.evidence, quotable):
+                return Reading(wrong=f"criteria: {criterion.id}: {_NO_QUOTE}")
         return reading
 
     def _waited(self, system: str, prompt: str, step: str) -> Answer:
@@ -289,8 +291,12 @@ def _plain(text: str) -> str:
     return " ".join(" ".join(line.lstrip("+-> ").split()) for line in text.splitlines())
 
 
-def _quoted(evidence: str, shown: str) -> bool:
-    """Whether *evidence* holds something that really stands in *shown*."""
+def _quoted(evidence: str, quotable: str) -> bool:
+    """Whether *evidence* holds something that means something and really stands in *quotable*."""
     quotes = re.findall(r"`+([^`]+)`+", evidence) + re.findall(r"\"([^\"]+)\"", evidence)
     candidates = [_plain(quote) for quote in [evidence, *evidence.splitlines(), *quotes]]
-    return any(len(quote) >= _QUOTE_CHARS_MIN and quote in shown for quote in candidates)
+    return any(_means_something(quote) and quote in quotable for quote in candidates)
+
+
+def _means_something(quote: str) -> bool:
+    return len(quote) >= QUOTE_CHARS_MIN and sum(map(str.isalnum, quote)) >= QUOTE_WORD_CHARS_MIN

@@ -19,6 +19,7 @@ from school.contracts import (
     CheckContext,
     CheckResult,
     Finding,
+    Receipt,
     SandboxTerms,
     TeacherRole,
 )
@@ -368,6 +369,9 @@ CRITERIA = [
 ]
 
 
+RECEIPT = Receipt(check="suite", argv=["pytest", "-q", "tests"], outcome="passed", exit_code=0)
+
+
 def says(state: str, evidence: str, outcome: str = "PASS") -> str:
     judged = [{"id": "a1", "state": state, "evidence": evidence}]
     return json.dumps({"outcome": outcome, "findings": [], "criteria": judged})
@@ -380,6 +384,13 @@ def says(state: str, evidence: str, outcome: str = "PASS") -> str:
         ([says("met", "+    return right + left")], "met", "PASS"),
         ([says("met", "it does"), says("met", "`right + left`")], "met", "PASS"),
         ([says("met", "`return left * right`")], "unjudged", ""),
+        # Too little to mean anything, from the claim, from a finding, from the list of files: none of it shows anything.
+        ([says("met", "`left`")], "unjudged", ""),
+        ([says("met", "`right + lef`")], "unjudged", ""),
+        ([says("met", "`=== = === = ===`")], "unjudged", ""),
+        ([says("met", "`the sum is turned around`")], "unjudged", ""),
+        ([says("met", "`check acceptance (COMPLETENESS): nothing found`")], "unjudged", ""),
+        ([says("met", "receipt suite at head: `pytest -q tests` passed, exit 0")], "met", "PASS"),
         ([says("unmet", "nothing was turned")], "unmet", "FAIL"),
         ([says("unmet", "nothing was turned", "FAIL")], "unmet", "FAIL"),
         ([says("unjudged", "I cannot see it")], "unjudged", ""),
@@ -388,12 +399,24 @@ def says(state: str, evidence: str, outcome: str = "PASS") -> str:
     ],
 )
 def test_criteria_without_a_check(judged: Judged, answers: Sequence[Any], mark: str, verdict: str) -> None:
-    result = ask(judged, Model(*answers), name="COMPLETENESS", acceptance=CRITERIA)
+    bag = {"agent": STUDENT, "summary": "the sum is turned around", **terms("coo")}
+    context = judged.context(EDIT, "coo", acceptance=CRITERIA, **bag)
+    context.earlier = [CheckResult("acceptance", "COMPLETENESS", receipts=[RECEIPT])]
+    result = lens(Model(*answers), "COMPLETENESS", "coo")(context)
     assert result.criteria == {"a1": mark}
     review = decide("coo", [CheckResult("acceptance", "COMPLETENESS", criteria={"a2": "met"}), result])
     assert (review.verdict, review.criteria["a2"]) == (verdict, "met")
     if mark == "unmet":
         assert classes(result)["criterion_unmet"] == "HIGH"
+
+
+@pytest.mark.parametrize(("student", "mark"), [("searcher", "met"), ("coder", "unjudged")])
+def test_the_answer_of_one_that_may_change_nothing_is_its_work(
+    judged: Judged, student: str, mark: str
+) -> None:
+    answer = says("met", "`add is called in three places`")
+    bag = {"student": student, "output": "add is called in three places: a, b, c", "acceptance": CRITERIA[:1]}
+    assert ask(judged, Model(answer), {}, name="COMPLETENESS", **bag).criteria == {"a1": mark}
 
 
 def test_the_deterministic_part_leaves_to_the_model_what_only_a_reader_can_judge(judged: Judged) -> None:
