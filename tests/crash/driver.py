@@ -149,6 +149,8 @@ class Stage:
     def env(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "COV_"))}
         own = {"HOME": str(self.home), "HERMES_HOME": str(self.state), "HANDOFF_POLL_INTERVAL": "1"}
+        # Not through the shims of a version manager, which take longer than what they start.
+        own["PATH"] = os.pathsep.join([str(Path(sys.executable).resolve().parent), kept.get("PATH", "")])
         return {**kept, **own, **self.extra}
 
     def start(self, *extra: str) -> subprocess.Popen[bytes]:

@@ -1,7 +1,7 @@
 """``kill -9`` of a random process of ours at random moments of a run, again and again, until all of its tasks are done.
 
-``SCHOOL_RANDOM_KILLS`` is how often: up to eight strikes come in a run of eight tasks, and, from forty on, up to sixty in a
-run of forty; as many runs as it takes. Half of the moments are random ones, in the other half the killer lies in wait for a
+``SCHOOL_RANDOM_KILLS`` is how often: up to eight strikes come in a run of eight tasks, and, from forty on, up to a hundred in
+a run of forty; as many runs as it takes. Half of the moments are random ones, in the other half the killer lies in wait for a
 bead to stand where the fewest strikes have hit. Each run must end as one did that nobody killed, with nothing lost, doubled or
 left over; the histogram of what was hit is printed, and from five hundred on none of its bars may be empty. ``SCHOOL_SEED``,
 which is printed, gives the same choices again; when they come about is up to the machine.
@@ -27,10 +27,10 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(4 * 3600)]
 KILLS = int(os.environ.get("SCHOOL_RANDOM_KILLS", "5"))
 SEED = int(os.environ.get("SCHOOL_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
 LONG = KILLS >= 40
-TASKS, KILLS_A_RUN = (40, 60) if LONG else (8, 8)
-MEAN_PAUSE_S = 1.2
+TASKS, KILLS_A_RUN = (40, 100) if LONG else (8, 8)
+MEAN_PAUSE_S = 1.0
 # So long it lies in wait for a bead in a certain state, then it strikes whatever there is.
-WAIT_S = 6.0
+WAIT_S = 4.0
 GONE_S = 2.0
 
 

@@ -127,6 +127,7 @@ def _gone(leaves: tuple[int, ...], i: int) -> tuple[int, ...]:
     return tuple(GONE if at == i else step for at, step in enumerate(leaves))
 
 
+@pytest.mark.timeout(120 + SEEDS // 20)
 def test_seeded_runs_come_to_their_end_and_break_no_rule():
     outcomes: dict[str, int] = {}
     for seed in range(SEEDS):

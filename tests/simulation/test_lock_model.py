@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
 
 from tests.simulation.explorer import Broken, explore
 from tests.simulation.lock_model import DEAD, DONE, GARBLED, NONE, Locks, Protocol, begin, check, ended
+
+STEPS_MAX = 5_000
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "1000"))
 
 
 @pytest.mark.parametrize("file", [NONE, DEAD, GARBLED])
@@ -46,14 +50,33 @@ def run_lock(seed: int, protocol: Protocol) -> Locks:
     chance = random.Random(seed)
     file = chance.choice([NONE, DEAD, GARBLED])
     state = begin(5, file, vandals=chance.randint(0, 2), crashes=chance.randint(0, 3))
-    while edges := protocol.successors(state):
+    for _ in range(STEPS_MAX):
+        edges = protocol.successors(state)
+        if not edges:
+            return state
         _, state = chance.choice(edges)
         if why := check(state):
             raise Broken(why)
-    return state
+    raise Broken("it does not come to an end")
 
 
+@pytest.mark.timeout(120 + SEEDS // 20)
 def test_five_processes_at_random():
-    done = {seed: run_lock(seed, Protocol()) for seed in range(1_000)}
+    done = {seed: run_lock(seed, Protocol()) for seed in range(SEEDS)}
     assert all(ended(state) for state in done.values())
-    assert sum(state.at.count(DONE) for state in done.values()) > 2_000
+    assert sum(state.at.count(DONE) for state in done.values()) > 2 * SEEDS
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [Protocol("seed"), Protocol("aside"), Protocol(release_looks=False)],
+    ids=["seed", "aside", "no look"],
+)
+def test_a_wrong_protocol_is_found_by_some_seed(protocol):
+    found = []
+    for seed in range(500):
+        try:
+            run_lock(seed, protocol)
+        except Broken as broken:
+            found.append(str(broken))
+    assert len(found) > 5
