@@ -41,6 +41,7 @@ EMPTY_TREE: Final = {
 _ATTRIBUTES: Final = "* !diff !filter -text !eol !ident !working-tree-encoding !merge !whitespace\n"
 # The objects are theirs: what they say of them beforehand is not believed.
 _CONFIG: Final = {"core.bigFileThreshold": BIG_FILE, "core.commitGraph": "false"}
+_WORD_BYTES_MAX: Final = 4096
 _EXCLUDES_BYTES_MAX: Final = 1024 * 1024
 _IN_PROGRESS: Final = {
     "rebase-merge": "a rebase is in progress",
@@ -67,9 +68,28 @@ def head_of(folder: Path, *, timeout_s: float = 5.0) -> str:
     root = project_of(folder)
     if root is None:
         return ""
+    # At each turn of a session, so git is asked only where that is not just two files to read.
+    if plain := _plain_head(root / ".git"):
+        return plain
     git = Git(root / ".git", root)
     done = git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}", check=False, timeout_s=timeout_s)
     return done.stdout.decode("ascii", "replace").strip() if done.returncode == 0 else ""
+
+
+def _plain_head(git_dir: Path) -> str:
+    """HEAD's commit, where HEAD and its branch are plain files; '' where only git knows (packed, a linked tree, none)."""
+    try:
+        text = _word(git_dir / "HEAD")
+        if text.startswith("ref: refs/heads/") and ".." not in text:
+            text = _word(git_dir / text.removeprefix("ref: "))
+    except (OSError, MachineError, ValueError):
+        return ""
+    return text if is_commit_id(text) else ""
+
+
+def _word(path: Path) -> str:
+    """What a small file of git's holds; ValueError where it is none."""
+    return (files.read_bytes(path, limit_bytes=_WORD_BYTES_MAX) or b"").decode("ascii").strip()
 
 
 @dataclass(frozen=True, slots=True)

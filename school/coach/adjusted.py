@@ -1,16 +1,21 @@
 """The terms in force: what the configuration says, under what a user has set with ``/coach set``.
 
-What was set lies in one file, for this and all later sessions. A file that cannot be used, wholly or by one key, is passed
-over and said in ``trouble``; the configuration then holds. Errors: ConfigError from ``set``; MachineError for the disk.
+What was set lies in one file, for this and all later sessions. It is read at the beginning and again at a turn's when it
+is another file than before. What of it cannot be used (all of it, or a key: one that there is not, one that only the
+configuration sets, an impossible value) is passed over and said in ``troubles``; for that the configuration holds. ``set`` keeps
+what can be used. Errors: ConfigError from ``set``, also where the disk refuses.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Final
 
-from school.coach.terms import CoachTerms, changed, read_terms
-from school.errors import ConfigError
+from school.coach.terms import CoachTerms, changed, set_over
+from school.errors import ConfigError, MachineError
 from school.system import files
+
+TROUBLES_MAX: Final = 5
 
 
 class Adjusted:
@@ -20,8 +25,9 @@ class Adjusted:
         self._configured = terms
         self._path = path
         self._seen: tuple[int, ...] = (-1,)
+        self._usable: dict[str, Any] = {}
         self.terms = terms
-        self.trouble = ""
+        self.troubles: tuple[str, ...] = ()
         self.refresh()
 
     def refresh(self) -> None:
@@ -36,12 +42,14 @@ class Adjusted:
         if self._path is None:
             raise ConfigError(f"{key}: this coach is set by its configuration only")
         self.refresh()
-        self.terms, value = changed(self.terms, key, text)
-        kept = files.read_object(self._path) or {}
-        files.ensure_dir(self._path.parent)
-        files.write_json(self._path, {**kept, key: value})
-        self._seen = self._signature()
-        return value
+        terms, value = changed(self.terms, key, text)
+        try:
+            files.ensure_dir(self._path.parent)
+            files.write_json(self._path, {**self._usable, key: value})
+        except (MachineError, OSError) as cause:
+            raise ConfigError(f"{key}: it cannot be kept: {cause}") from cause
+        self.refresh()
+        return terms.model_dump()[key]
 
     def _signature(self) -> tuple[int, ...]:
         if self._path is None:
@@ -53,14 +61,23 @@ class Adjusted:
         return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _read(self) -> None:
-        self.terms, self.trouble = self._configured, ""
+        self.terms, self.troubles, self._usable = self._configured, (), {}
         if self._path is None or not self._seen:
             return
-        kept = files.read_object(self._path)
-        if kept is None:
-            self.trouble = f"{self._path.name}: not used: it is no JSON object"
-            return
+        kept: dict[str, Any] | None = None
         try:
-            self.terms = read_terms({**self._configured.model_dump(), **kept}, where=self._path.name)
-        except ConfigError as cause:
-            self.trouble = f"not used: {cause}"
+            kept = files.read_object(self._path)
+        except (MachineError, OSError) as cause:
+            self.troubles = (f"not used: {cause}",)
+            return
+        if kept is None:
+            self.troubles = (f"{self._path.name}: not used: it is no JSON object",)
+            return
+        wrong: list[str] = []
+        for key, value in kept.items():
+            try:
+                self.terms = set_over(self.terms, key, value, where=self._path.name)
+                self._usable[key] = value
+            except ConfigError as cause:
+                wrong.append(f"not used: {cause}")
+        self.troubles = tuple(wrong[:TROUBLES_MAX])

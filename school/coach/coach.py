@@ -34,6 +34,8 @@ _MARGIN_S: Final = 6.0
 _SESSIONS_HELD_MAX: Final = 200
 _CHILDREN_MAX: Final = 1000
 _PRUNE_EVERY_S: Final = 3600.0
+# A host that ends is kept waiting no longer, whatever is set.
+FINISH_S_MAX: Final = 45.0
 _LEAF_REQUEST: Final = "session"
 
 
@@ -72,6 +74,7 @@ class Coach:
         self._session_id = session_id
         self._primary_model = primary_model
         self._task = task
+        self._base = base
         self.memory = Memory(settings.coach_dir, self._clock)
         self._adjusted = Adjusted(terms, settings.coach_dir / "settings.json" if adjustable else None)
         around = Around(folder, base, inject, post)
@@ -103,13 +106,15 @@ class Coach:
         return self._asking.model
 
     @property
-    def trouble(self) -> str:
-        """Why what a user has set is not in force, or ''."""
-        return self._adjusted.trouble
+    def troubles(self) -> tuple[str, ...]:
+        """What of what a user has set is not in force, and why."""
+        return self._adjusted.troubles
 
     def listen(self, hooks: Hooks, *, verify: bool = True) -> None:
         """Register at *hooks*; without *verify* for a host that asks ``gate`` instead of pre_verify."""
         terms = self._terms()
+        for trouble in self.troubles:
+            hooks.report("coach", "settings", trouble, kind=trouble)
         hooks.add("coach", "pre_llm_call", self.turn_begins)
         # One of its own, so that a slow model silences nothing else.
         hooks.add("coach", "pre_llm_call", self.guidance_for_turn, timeout_s=terms.pre_timeout_s + _MARGIN_S)
@@ -148,6 +153,10 @@ class Coach:
         """Wait until the background has nothing left to review."""
         return self._worker.idle(timeout_s)
 
+    def finish(self) -> bool:
+        """Let the background end what it has begun, for as long as a review may take; whether it has."""
+        return self.idle(min(self._terms().active_timeout_s, FINISH_S_MAX))
+
     def close(self) -> None:
         """Review nothing more; what is in flight is not waited for."""
         self._worker.close()
@@ -162,7 +171,7 @@ class Coach:
         if self._refused(session_id):
             return None
         self._latest = session_id
-        self._adjusted.refresh()
+        self._refresh()
         self._note_model(session_id, "", event.get("model"))
         turn_id = said(event.get("turn_id"))
         base, trouble = self._head()
@@ -255,6 +264,12 @@ class Coach:
         """Set *key* for this and later sessions; ConfigError says why not."""
         return self._adjusted.set(key, text)
 
+    def _refresh(self) -> None:
+        before = self.troubles
+        self._adjusted.refresh()
+        for trouble in self.troubles if self.troubles != before else ():
+            self.seam.report("coach", "settings", trouble, kind=trouble)
+
     def _listen_to_myself(self) -> None:
         terms = self._terms()
         background_s = terms.active_timeout_s + terms.gate_timeout_s + 2 * _MARGIN_S
@@ -292,6 +307,9 @@ class Coach:
             ended(state.ledger, None, [f"reminded: {line(message, CARD_CHARS_MAX)}"])
 
     def _head(self) -> tuple[str, str]:
+        """The commit that a turn begins at, where what is reviewed is judged from there and not from a leaf's base."""
+        if self._base:
+            return self._base, ""
         try:
             return head_of(self._folder), ""
         except (GitError, MachineError) as cause:

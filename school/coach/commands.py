@@ -72,8 +72,7 @@ def _set(coach: Coach, _session_id: str, rest: str) -> str:
 
 def _status(coach: Coach, session_id: str, _rest: str) -> str:
     lines = [f"The coach is {'on' if coach.terms.enabled else 'off'}; model {coach.model or 'none'}."]
-    if coach.trouble:
-        lines.append(coach.trouble)
+    lines += coach.troubles
     if session_id:
         lines += _session_lines(coach, coach.memory.look(session_id))
     return "\n".join(lines)

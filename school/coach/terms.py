@@ -45,14 +45,15 @@ def keys() -> list[str]:
     return list(CoachTerms.model_fields)
 
 
-def typed(key: str, text: str) -> object:
-    """What *text* stands for as a value of *key*: ``none`` is the absence of a limit, the rest is read by the key."""
+def set_over(terms: CoachTerms, key: str, value: object, *, where: str) -> CoachTerms:
+    """*terms* with *key* set to *value* by a session's user."""
     if key in _FIXED:
         raise ConfigError(f"{key}: it is set in the configuration only")
-    return None if text.strip().lower() == "none" else text.strip()
+    return read_terms({**terms.model_dump(), key: value}, where=where)
 
 
 def changed(terms: CoachTerms, key: str, text: str) -> tuple[CoachTerms, object]:
-    """*terms* with *key* set to what *text* says, and the value itself, as it can be kept."""
-    new = read_terms({**terms.model_dump(), key: typed(key, text)}, where="coach")
+    """*terms* with *key* set to what *text* says (``none`` is the absence of a limit), and the value, as it can be kept."""
+    value = None if text.strip().lower() == "none" else text.strip()
+    new = set_over(terms, key, value, where="coach")
     return new, new.model_dump()[key]

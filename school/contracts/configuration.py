@@ -112,7 +112,7 @@ class CoachConfig(Strict):
 
     delivery: Literal["note", "inject"] = "note"
     corrective_cap: int = Field(default=2, ge=0, le=1000)
-    note_ttl_s: float = Field(default=1800.0, gt=0)
+    note_ttl_s: float = Field(default=1800.0, gt=0, allow_inf_nan=False)
 
     consult_per_turn: int = Field(default=2, ge=0, le=100)
     decide_per_turn: int = Field(default=2, ge=0, le=100)
@@ -124,10 +124,10 @@ class CoachConfig(Strict):
     ledger_max_tokens: int = Field(default=40_000, ge=LEDGER_TOKENS_MIN, le=1_000_000)
     budget_calls: int = Field(default=40, ge=0)
     budget_tokens: int | None = Field(default=None, ge=0)
-    budget_usd: float | None = Field(default=None, ge=0)
+    budget_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     sessions_max: int = Field(default=200, ge=1)
-    sessions_days: float = Field(default=30.0, gt=0)
+    sessions_days: float = Field(default=30.0, gt=0, le=36_500)
 
 
 class ProjectConfig(Strict):

@@ -73,10 +73,13 @@ class Plugin:
         self._setup.attempt("plugin", "state", self._write_state)
 
     def close(self) -> None:
-        """Write what is not yet written, and tell the advisers nothing more."""
+        """Let a review end that is in flight, write what is not yet written, and tell the advisers nothing more."""
         if self._closed:
             return
         self._closed = True
+        if self._coach is not None:
+            # A review in flight is a note for whoever takes this session up again.
+            self._setup.attempt("coach", "finish", self._coach.finish)
         for adviser, one in (("governor", self._governor), ("coach", self._coach)):
             if one is not None:
                 self._setup.attempt(adviser, "close", one.close)

@@ -98,6 +98,9 @@ class Scripted:
     async def do_echo(self) -> None:
         await self.say(f"{len(self.text)} characters, the last: {self.text[-40:]}")
 
+    async def do_repeat(self) -> None:
+        await self.say(self.text)
+
     async def do_read(self, path: str, **_: Any) -> None:
         await self.say(await self.asked(self.client.read_text_file(session_id="s-1", path=path), "content"))
 
@@ -176,6 +179,21 @@ class Scripted:
         end = ToolCallProgress(session_update="tool_call_update", tool_call_id="t-1", status="completed")
         await self.client.session_update("s-1", end)
         await self.say(f"exit {ended.exit_code}: {output.output}")
+
+    async def do_update(self, update: dict[str, Any]) -> None:
+        """Tell of something that the library would not let through."""
+        params = {"sessionId": "s-1", "update": update}
+        await self.do_raw(json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}) + "\n")
+
+    async def do_answer(self, result: Any) -> None:
+        """Answer the prompt by hand: initialize was request 0, the session 1, and the first prompt is 2."""
+        await self.do_raw(json.dumps({"jsonrpc": "2.0", "id": 2, "result": result}) + "\n")
+        await self.do_mute()
+
+    async def do_refuse(self, error: Any) -> None:
+        """The same with an error."""
+        await self.do_raw(json.dumps({"jsonrpc": "2.0", "id": 2, "error": error}) + "\n")
+        await self.do_mute()
 
     async def do_claim(self, **_: Any) -> None:
         with open(os.environ["SCHOOL_RESULT"], "w") as stream:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from school.changes import Evidence, evidence_of_commits, evidence_of_folder
+from school.changes import Evidence, evidence_of_commits, evidence_of_folder, head_of
 from school.changes.patches import Patch, read_patch
 from school.errors import GitError
 from school.system.git import Git
@@ -166,3 +167,25 @@ def test_nothing_changed(repo: Path) -> None:
         "patch: 0 of 0 bytes shown, the block at most 128000 characters; complete\n"
         "--- committed during this turn ---\n(none)\n--- uncommitted ---\n(none)\n--- new files ---\n(none)\n"
     )
+
+
+def test_the_head_of_a_folder_is_gits(repo: Path, tmp_path: Path) -> None:
+    """Read from plain files where they have it, asked of git where they have not; by nobody's link or pipe."""
+    head = git(repo, "rev-parse", "HEAD")
+    other = _commit(repo)
+    assert (head_of(repo), head_of(repo / "calc")) == (other, other)
+    git(repo, "pack-refs", "--all")
+    assert head_of(repo) == other
+    git(repo, "checkout", "-q", "--detach", head)
+    assert head_of(repo) == head
+    git(repo, "worktree", "add", "-q", "-b", "deep/er", str(tmp_path / "tree"), other)
+    assert head_of(tmp_path / "tree") == other
+    git(repo, "symbolic-ref", "HEAD", "refs/heads/unborn")
+    assert head_of(repo) == ""
+    (repo / ".git" / "refs" / "heads" / "unborn").symlink_to(repo / "README.md")
+    assert head_of(repo) == ""
+    (repo / ".git" / "HEAD").unlink()
+    os.mkfifo(repo / ".git" / "HEAD")
+    with pytest.raises(GitError, match="no end after"):
+        head_of(repo, timeout_s=0.3)
+    assert head_of(tmp_path) == ""

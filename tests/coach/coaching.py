@@ -45,15 +45,20 @@ class Model:
         return Answer(text=said, model=self.model, usage=usage)
 
     def kinds(self) -> list[str]:
-        """Which review each call was, by what only its system text says."""
-        marks = {
-            "how the session is going": "active",
-            "says that it is finished": "completion",
-            "about to begin": "pre",
-            "asks for advice": "consult",
-            "choose one of its options": "decide",
-        }
-        return [next(kind for mark, kind in marks.items() if mark in system) for system, _, _ in self.calls]
+        """Which review each call was."""
+        return [kind_of(system) for system, _, _ in self.calls]
+
+
+def kind_of(system: str) -> str:
+    """Which review a call of the coach's model is, by what only its system text says."""
+    marks = {
+        "how the session is going": "active",
+        "says that it is finished": "completion",
+        "about to begin": "pre",
+        "asks for advice": "consult",
+        "choose one of its options": "decide",
+    }
+    return next(kind for mark, kind in marks.items() if mark in system)
 
 
 class Session:

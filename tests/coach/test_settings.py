@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from school.coach import Coach, read_terms
+from school.coach.terms import keys
 from school.config import load_config
 from school.errors import ConfigError
 from school.settings import Settings
@@ -103,6 +104,47 @@ def test_what_cannot_be_set_is_said_and_changes_nothing(
     assert not (school.coach_dir / "settings.json").exists()
 
 
+@pytest.mark.parametrize("text", ["inf", "nan", "-1", "0", "1e400", "soon"])
+@pytest.mark.parametrize("key", ["note_ttl_s", "sessions_days", "gate_timeout_s"])
+def test_a_time_that_never_ends_is_none(school: Settings, repo: Path, key: str, text: str) -> None:
+    coach = _coach(school, repo)
+    assert coach.command(f"set {key} {text}").startswith(f"Not set: coach {key} = {text!r}: ")
+    assert coach.terms == read_terms({})
+
+
+ANOTHER = {
+    bool: ["false", "true"],
+    int: ["7", "1000"],
+    float: ["7", "2.5"],
+    str: ["Mind 'quotes', ümläuts = and # signs"],
+}
+CHOICES = {"active_timing": ["both"], "review_authority": ["hold_once"], "delivery": ["inject"]}
+LARGE = {"review_evidence_max_chars": ["4000"], "ledger_max_tokens": ["9000"]}
+
+
+def _others(key: str) -> list[str]:
+    """What somebody may type for *key* that is another value than its default."""
+    value = read_terms({}).model_dump()[key]
+    of_kind = ["7", "0", "none"] if value is None else ANOTHER[type(value)]
+    others = [*CHOICES.get(key, LARGE.get(key, of_kind))]
+    return [text for text in others if not (key.endswith("per_turn") and text == "1000")]
+
+
+@pytest.mark.parametrize("key", [key for key in keys() if key not in ("model", "base_url", "api_key_env")])
+def test_every_key_that_can_be_set_is_the_same_when_it_is_read_again(
+    school: Settings, repo: Path, key: str
+) -> None:
+    for text in _others(key):
+        coach = _coach(school, repo)
+        said = coach.command(f"set {key} {text}")
+        value = coach.terms.model_dump()[key]
+        assert said == f"{key} = {value!r}"
+        again = _coach(school, repo)
+        assert (again.terms, again.troubles) == (coach.terms, ())
+        if value is not None and type(value) is not bool:
+            assert again.terms != read_terms({})
+
+
 def test_a_leafs_coach_is_not_adjustable(school: Settings, repo: Path) -> None:
     coach = _coach(school, repo, adjustable=False)
     assert coach.command("set budget_calls 5") == (
@@ -118,6 +160,73 @@ def test_a_broken_file_of_settings_is_said_and_passed_over(school: Settings, rep
     assert coach.terms.budget_calls == 7
     assert "not used: " in coach.command("status")
     assert coach.command("set note_ttl_s 9") == "note_ttl_s = 9.0"
+
+
+def test_one_bad_key_costs_only_itself_and_setting_another_mends_the_file(
+    school: Settings, repo: Path
+) -> None:
+    path = school.coach_dir / "settings.json"
+    path.parent.mkdir(parents=True)
+    kept = {
+        "budget_calls": "many",
+        "note_ttl_s": 9,
+        "nope": 1,
+        "corrective_cap": 3,
+        "base_url": "http://elsewhere",
+    }
+    path.write_text(json.dumps(kept))
+    session = Session(school, repo, Model(OK), {"budget_calls": 7}, adjustable=True)
+    terms = session.coach.terms
+    assert (terms.budget_calls, terms.note_ttl_s, terms.corrective_cap, terms.base_url) == (7, 9, 3, "")
+    first, second, third = session.hooks.faults
+    assert first.startswith("coach: settings: not used: settings.json budget_calls = 'many': ")
+    assert second.startswith("coach: settings: not used: settings.json nope: no such key")
+    assert third == "coach: settings: not used: base_url: it is set in the configuration only"
+    assert session.coach.command("set consult_per_turn 5") == "consult_per_turn = 5"
+    assert json.loads(path.read_text()) == {"note_ttl_s": 9, "corrective_cap": 3, "consult_per_turn": 5}
+    again = _coach(school, repo, {"budget_calls": 7})
+    assert (again.terms, again.troubles) == (session.coach.terms, ())
+    session.close()
+
+
+@pytest.mark.parametrize("damage", ["folder", "link", "huge", "unreadable", "later"])
+def test_a_file_of_settings_that_cannot_be_read_costs_no_turn(
+    school: Settings, repo: Path, damage: str
+) -> None:
+    path = school.coach_dir / "settings.json"
+    path.parent.mkdir(parents=True)
+    session = None
+    if damage == "later":
+        path.write_text('{"note_ttl_s": 9}')
+        session = Session(school, repo, Model(finding(), OK), {"active_every_turns": 1}, adjustable=True)
+        path.write_text("{")
+    elif damage == "folder":
+        path.mkdir()
+    elif damage == "link":
+        path.symlink_to(school.coach_dir / "elsewhere.json")
+    elif damage == "huge":
+        path.write_bytes(b" " * 70 * 1024 * 1024)
+    else:
+        path.write_text("{}")
+        path.chmod(0)
+    session = session or Session(
+        school, repo, Model(finding(), OK), {"active_every_turns": 1}, adjustable=True
+    )
+    assert session.turn() == ""
+    assert session.turn().startswith("<coach-note>")
+    assert session.coach.terms.note_ttl_s == 1800
+    if damage != "unreadable":  # root reads it
+        assert "not used: " in session.coach.command("status")
+    log = (school.logs_dir / "advisers.jsonl").read_text() if damage != "unreadable" else "settings"
+    assert "settings" in log
+    session.close()
+
+
+def test_settings_that_cannot_be_kept_are_not_set(school: Settings, repo: Path) -> None:
+    coach = _coach(school, repo)
+    (school.coach_dir / "settings.json").mkdir(parents=True)
+    assert coach.command("set note_ttl_s 9").startswith("Not set: note_ttl_s: it cannot be kept: ")
+    assert coach.terms.note_ttl_s == 1800
 
 
 def test_status_notes_cards_and_help(school: Settings, repo: Path) -> None:

@@ -1,7 +1,8 @@
-"""What happens in a session, as tables of hook events, and what the governor is to make of it.
+"""What happens in a session, as one table of hook events, and what the governor is to make of it. Every host plays it.
 
-The same scenarios are played by a real Hermes in ``tests/clients/test_hermes_plugin.py``; here they come straight from
-the table, with the arguments that Hermes 0.19 was seen to give.
+Straight through the hooks all of it is played (``test_scenarios.py``, ``tests/hermes/test_plugin.py``), with the arguments
+that Hermes 0.19 was seen to give. What is a matter of shell commands (``lines_of``) is played as real commands, too, by the
+built-in loop and over ACP (``test_in_the_loop.py``) and by a real Hermes (``tests/clients/test_hermes_scenarios.py``).
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ SCENARIOS = [
     ),
     Scenario(
         "and fail with 2",
-        flat(turn(), shell("grep x y", 2), shell("diff a b", 2), shell("test -e z", 2)),
+        flat(turn(), shell("grep x no", 2), shell("diff a no", 2), shell("test 1 -eq x", 2)),
         {6: ["errors"]},
         stuck=True,
     ),
@@ -196,14 +197,11 @@ SCENARIOS = [
     ),
     Scenario(
         "polling may go on",
-        flat(
-            turn(),
-            *[tool("process", {"action": "poll", "session_id": "p"}, {"status": "running"})] * 6,
-            *[shell("sleep 5; cat log")] * 6,
-        ),
+        flat(turn(), *[tool("process", {"action": "poll", "session_id": "p"}, {"status": "running"})] * 6),
         {},
         stuck=False,
     ),
+    Scenario("waiting may, too", flat(turn(), *[shell("sleep 0.01; cat log")] * 6), {}, stuck=False),
     Scenario(
         "twelve model calls without a tool that succeeds",
         flat(turn(), *[model()] * 12, turn(2)),
@@ -260,3 +258,38 @@ SCENARIOS = [
         stuck=False,
     ),
 ]
+
+
+# --- as real commands -------------------------------------------------------------------------------------------
+
+# Where these lie, the commands of the table end as it says.
+FILES = {"y": "no\n", "a": "1\n", "b": "2\n", "s/t": "no\n", "log": "1\n"}
+_AS_THEY_ARE = ("grep", "diff", "test", "cd", "sleep")
+_PLAYED = {"pre_llm_call", "post_tool_call", "transform_tool_result", "on_session_end"}
+_HEARD = ("pre_llm_call", "transform_tool_result")
+
+
+def lines_of(scenario: Scenario) -> list[list[tuple[str, int]]] | None:
+    """Its shell commands with their exit status, turn by turn; None where it is about something else than these."""
+    turns: list[list[tuple[str, int]]] = []
+    for name, event in scenario.events:
+        if name not in _PLAYED or event["session_id"] != "s1":
+            return None
+        if name == "pre_llm_call":
+            turns.append([])
+        if name == "post_tool_call":
+            if event["tool_name"] != "terminal":
+                return None
+            command, code = event["args"]["command"], json.loads(event["result"])["exit_code"]
+            line = command if command.startswith(_AS_THEY_ARE) else f"(exit {code}) # {command}"
+            turns[-1].append((line, code))
+    return turns
+
+
+def told_at(scenario: Scenario) -> list[int]:
+    """With which of the messages that its model gets, one a request, a packet comes."""
+    heard = [at for at, (name, _) in enumerate(scenario.events) if name in _HEARD]
+    return [heard.index(at) for at in scenario.packets]
+
+
+PLAYABLE = [scenario for scenario in SCENARIOS if any(lines_of(scenario) or [])]
