@@ -32,7 +32,16 @@ from school.settings import Settings
 from school.system import clock, files, log, redaction
 from school.system.git import Git
 from school.tasks import TaskLedger
-from school.worktrees import Repository, SchoolClone, leaf_worktrees, publish, publish_beside, workspace_of
+from school.worktrees import (
+    Repository,
+    SchoolClone,
+    leaf_worktrees,
+    publish,
+    publish_beside,
+    salvage,
+    snapshot,
+    workspace_of,
+)
 
 PATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 LOG_BYTES_MAX: Final = 1024 * 1024
@@ -77,7 +86,8 @@ class Closing:
             except (BookbagInvalidError, ConfigError) as error:  # it will not go better by itself
                 aside = self._set_aside(bag, NOT_DELIVERED, str(error))
                 return aside is not None and self.park(aside)
-        final = self._write(bag, ends | self._publish(bag))
+        late = self._saved_late(bag)
+        final = self._write(bag, ends | late | self._publish({**bag, **late}))
         if final is None:
             return False
         self._enter(final)
@@ -92,7 +102,8 @@ class Closing:
 
     def park(self, bag: Bag) -> bool:
         """BLOCKED stays on the shelf for a human; its worktree goes, its work is published."""
-        saved = self._write(bag, self._publish(bag))
+        late = self._saved_late(bag)
+        saved = self._write(bag, late | self._publish({**bag, **late}))
         if saved is None:
             return False
         self._enter(saved)
@@ -173,6 +184,23 @@ class Closing:
             self.ledger.record(final)
         else:
             self.told(f"{final['bead']}: its record names no task of a file; no task is told of its end")
+
+    def _saved_late(self, bag: Bag) -> dict[str, Any]:
+        """What the record then says of work that its leaf could not save, as on a disk that has room again by now."""
+        if bag.get("head_commit"):
+            return {}
+        try:
+            workspace = workspace_of(bag, settings=self.settings)
+            if workspace is None or not workspace.path.is_dir():
+                return {}
+            saved = snapshot(workspace, bag=bag, settings=self.settings)
+        except (WorktreeError, GitError) as error:
+            _log.warning("leaf.still_not_saved", bead=bag["bead"], why=str(error))
+            return {}
+        since = f"{bag.get('summary') or ''}; since then {salvage.describe(saved, workspace)}".removeprefix(
+            "; "
+        )
+        return {**salvage.fields_of(saved), "summary": since}
 
     def _publish(self, bag: Bag) -> dict[str, Any]:
         """Bring the commit in; what the record then says of it, where it could not have the name that it should.
