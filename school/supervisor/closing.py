@@ -148,14 +148,19 @@ class Closing:
     def rescue(self, ref: str) -> None:
         """*ref* of the clone holds what lay in the tree of no living bead: publish it, if it is news."""
         commit = self.clone.ref(ref) if ref else ""
-        known = self.repository.git()
-        if not commit or known.ok("cat-file", "-e", f"{commit}^{{commit}}"):
+        if not commit or self._named(commit):
             return
         try:
             publish(self.clone, self.repository, commit, ref)
             self.told(f"work that a run left unsaved is saved as {ref}")
         except WorktreeError as error:
             self.told(f"work that a run left unsaved is in {self.clone.path}, {ref}: {error}")
+
+    def _named(self, commit: str) -> bool:
+        """Whether some ref of the user's repository leads to *commit*; its objects alone could be a killed run's."""
+        git = self.repository.git()
+        there = git.ok("cat-file", "-e", f"{commit}^{{commit}}")
+        return there and not git.text("rev-list", "--max-count=1", commit, "--not", "--all")
 
     # --- steps ----------------------------------------------------------------------------------------
 

@@ -239,9 +239,8 @@ class Run:
         """Remove what beads left that were finished and not cleared away; the table does the rest."""
         live = self.ground.shelf.scan().keys()
         self.premerge.clear()
-        settings, key = self.plan.settings, self.plan.repository.key
-        for row in reap(settings, repo_key=key, dry_run=False, live=live.__contains__):
-            self.ground.closing.rescue(row["ref"])
+        settings, key, saved = self.plan.settings, self.plan.repository.key, self.ground.closing.rescue
+        reap(settings, repo_key=key, dry_run=False, live=live.__contains__, saved=saved)
 
     def miss(self, present: Any) -> None:  # noqa: ANN401 - a view of names
         """A bead in flight whose record can no longer be read ends here, honestly."""

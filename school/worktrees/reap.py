@@ -42,22 +42,38 @@ _log = log.get(__name__)
 
 
 def reap(
-    settings: Settings, *, repo_key: str | None, dry_run: bool, live: Callable[[str], bool]
+    settings: Settings,
+    *,
+    repo_key: str | None,
+    dry_run: bool,
+    live: Callable[[str], bool],
+    saved: Callable[[str], None] = lambda _ref: None,
 ) -> list[Row]:
-    """Clean up below *settings*, of one repository or of all; one row for each thing found."""
-    reaper = _Reaper(settings, repo_key, dry_run=dry_run, live=live)
+    """Clean up below *settings*, of one repository or of all; one row for each thing found.
+
+    *saved* hears of each ref of the clone that work was saved as, before what it was saved from is removed: whoever
+    is killed in between does both again.
+    """
+    reaper = _Reaper(settings, repo_key, dry_run=dry_run, live=live, saved=saved)
     found = [*reaper.recorded(), *reaper.unrecorded(), *reaper.bead_repositories(), *reaper.administration()]
     return [*found, *reaper.folders()]
 
 
 class _Reaper:
     def __init__(
-        self, settings: Settings, repo_key: str | None, *, dry_run: bool, live: Callable[[str], bool]
+        self,
+        settings: Settings,
+        repo_key: str | None,
+        *,
+        dry_run: bool,
+        live: Callable[[str], bool],
+        saved: Callable[[str], None],
     ) -> None:
         self.settings = settings
         self.repo_key = repo_key
         self.dry_run = dry_run
         self.live = live
+        self.saved = saved
         self.known: set[Path] = set()
         self.beads: set[str] = set()
 
@@ -124,8 +140,9 @@ class _Reaper:
             layout.write_record(layout.leaf_record_path(self.settings, record.bead), record)
         else:
             bag = _bag_of(record.bead)
-            saved = snapshot(workspace, bag=bag, settings=self.settings)
-            why += f"; saved: {layout.how_to_recover(workspace.clone, saved.ref)}"
+            made = snapshot(workspace, bag=bag, settings=self.settings)
+            why += f"; saved: {layout.how_to_recover(workspace.clone, made.ref)}"
+        self.saved(ref)
         leaf_worktrees(record.manager, settings=self.settings).remove(workspace)
         return self._row(workspace.path, "removed", why, ref)
 
@@ -180,6 +197,7 @@ class _Reaper:
                 return
             if not self.dry_run:
                 ref = save_commits(path, bead, clone)
+                self.saved(ref)
         if not self.dry_run:
             files.remove_tree(path)
         yield self._row(path, "removed", "no record says that a tree belongs to it", ref)

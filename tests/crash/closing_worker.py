@@ -51,8 +51,7 @@ def main(repo: str, bead: str, at: str) -> None:
     # What every run begins with, then what the table says.
     sweep(settings)
     live = bookbag.Shelf().scan()
-    for row in reap(settings, repo_key=repository.key, dry_run=False, live=live.__contains__):
-        closing.rescue(row["ref"])
+    reap(settings, repo_key=repository.key, dry_run=False, live=live.__contains__, saved=closing.rescue)
     steps = {"REVIEWED": closing.score, "BLOCKED": closing.park}
     while (bag := bookbag.Shelf().scan().get(bead)) is not None and bag.get("outcome") != "blocked":
         assert steps.get(bookbag.bookbag_state(bag), closing.close)(bag)

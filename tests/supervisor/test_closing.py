@@ -298,3 +298,17 @@ def test_a_name_of_ours_beside_a_taken_one_is_found_again(state: State, closing:
     refs = git(state.repo, "for-each-ref", "--format=%(refname) %(objectname)", "refs/school").splitlines()
     assert refs == [f"refs/school/{bead} {state.base}", f"refs/school/{bead}-2 {head}"]
     assert bag_of(bead)["published_ref"] == f"refs/school/{bead}-2"
+
+
+def test_saved_work_of_which_a_killed_run_fetched_the_objects_only_gets_its_ref(
+    state: State, closing: Closing
+):
+    bead = state.written(TASK)
+    ref, head = f"refs/school/{bead}", bag_of(bead)["head_commit"]
+    git(state.repo, "fetch", "-q", "--no-write-fetch-head", str(state.clone.path), head)
+    state.clone.git.run("update-ref", ref, head)
+    closing.rescue(ref)
+    assert git(state.repo, "rev-parse", ref) == head
+    state.clone.git.run("update-ref", "refs/school/another", head)
+    closing.rescue("refs/school/another")  # no news
+    assert git(state.repo, "for-each-ref", "--format=%(refname)", "refs/school") == ref

@@ -59,6 +59,26 @@ def test_a_dead_leafs_work_is_saved_and_its_tree_goes(
     assert repository_state(repo) == before
 
 
+def test_what_was_saved_is_told_before_its_tree_goes(
+    place: tuple[dict[str, Any], SchoolClone], school: Settings
+) -> None:
+    bag, _ = place
+    workspace = GitLeafWorktrees(school).create(bag)
+    (workspace.path / "work").write_text("work")
+    heard = []
+
+    def refuse(ref: str) -> None:
+        heard.append((ref, (workspace.path / "work").read_text()))
+        if len(heard) == 1:
+            raise WorktreeError("it cannot be taken now")
+
+    for action in ("kept", "removed"):
+        rows = reap(school, repo_key=None, dry_run=False, live=_nobody, saved=refuse)
+        assert [row["action"] for row in rows] == [action]
+    assert heard == [(f"refs/school/{ONE}", "work")] * 2
+    assert not workspace.path.exists()
+
+
 def test_what_cannot_be_saved_is_kept_and_said(
     place: tuple[dict[str, Any], SchoolClone], school: Settings
 ) -> None:
