@@ -360,7 +360,9 @@ class Stage:
             yield from (
                 f"{bag['bead']} was {state} {number} times" for state, number in states.items() if number > 1
             )
-        ended = Counter(bag["task_id"] for bag in bags if bag.get("reason") not in UNCHARGED_REASONS)
+        ended = Counter(
+            (bag["repo_key"], bag["task_id"]) for bag in bags if bag.get("reason") not in UNCHARGED_REASONS
+        )
         yield from (f"{task} was done {number} times" for task, number in ended.items() if number > 1)
 
 
