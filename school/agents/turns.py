@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from school.agents import further
+from school.agents.presets.base import dollars, whole
 from school.agents.process import Job
 from school.contracts import AgentOutcome, Claim, TurnEnd, bounded
 from school.system import clock, files
@@ -182,24 +183,18 @@ class Turns:
         self._remember("tool", seen)
         return seen
 
-    def request(self, number: int, **event: Any) -> None:  # noqa: ANN401 - Hermes' arguments
-        """The model's endpoint answered."""
-        self.job.hooks.fire(
-            "post_api_request", **self._about(), api_request_id=self.request_id(number), **event
-        )
+    def request(self, number: int, event: dict[str, Any]) -> None:
+        """The model's endpoint answered; *event* is what Hermes tells of that besides."""
+        about = {**self._about(), "api_request_id": self.request_id(number)}
+        self.job.hooks.fire("post_api_request", **{**event, **about})
 
-    def request_failed(self, number: int, *, detail: str, **event: Any) -> None:  # noqa: ANN401
+    def request_failed(self, number: int, detail: str, event: dict[str, Any]) -> None:
         """One try of a request failed."""
         self.errors.append(detail)
         self._keep("error", detail=detail, **event)
-        self.job.hooks.fire(
-            "api_request_error",
-            **self._about(),
-            api_request_id=self.request_id(number),
-            error={"type": event.get("error_type", ""), "message": detail},
-            request=None,
-            **event,
-        )
+        error = {"type": event.get("error_type") or "", "message": detail}
+        about = {**self._about(), "api_request_id": self.request_id(number), "error": error, "request": None}
+        self.job.hooks.fire("api_request_error", **{**event, **about})
 
     # --- the end ----------------------------------------------------------------------------------------
 
@@ -243,8 +238,11 @@ class Turns:
     def add_usage(self, usage: dict[str, Any]) -> None:
         """Add up what was used; a cost that is unknown once stays unknown."""
         for name in _COUNTS:
-            self.usage[name] = int(self.usage.get(name) or 0) + int(usage.get(name) or 0)
-        cost, so_far = usage.get("cost_usd"), self.usage.get("cost_usd", 0.0)
+            self.usage[name] = whole(self.usage.get(name)) + whole(usage.get(name))
+        if not usage:  # an agent that tells of it elsewhere, or not at all
+            self.usage.setdefault("cost_usd", None)
+            return
+        cost, so_far = dollars(usage.get("cost_usd")), self.usage.get("cost_usd", 0.0)
         self.usage["cost_usd"] = None if cost is None or so_far is None else round(so_far + cost, 9)
 
     def summary(self, claim: Claim) -> str:

@@ -184,6 +184,20 @@ def test_a_terminal_runs_as_the_agent_does(drive: Drive, tmp_path: Path) -> None
         ([["say", "half"], ["die", 0]], "exit", "ended in the middle of a turn"),
         ([["say", "half"], ["kill"]], "killed", "137"),
         ([["stop", "refusal"]], "refused", "refused"),
+        ([["say", "Done."], ["stop", "cancelled"]], "exit", "cancelled, and nobody had told it to stop"),
+        (
+            [["answer", {"stopReason": "tired"}]],
+            "exit",
+            "its turn ended as nobody knows that a turn ends: tired",
+        ),
+        ([["answer", {}]], "exit", "its turn ended as nobody knows that a turn ends: None"),
+        ([["answer", "done"]], "exit", "its answer to session/prompt is no object"),
+        (
+            [["refuse", "on fire, 503 Service Unavailable"]],
+            "unavailable",
+            "an error that is none of the protocol's",
+        ),
+        ([["refuse", {"code": "x", "message": 7, "data": [1]}]], "exit", "7"),
         ([["stop", "max_tokens"]], "limit", "limit of tokens"),
         ([["raw", "this is no ACP\n", 300], ["mute"]], "exit", "it speaks no ACP; it wrote: this is no ACP"),
         ([["flood", 40, False], ["mute"]], "exit", "a line of more than 16777216 bytes"),
@@ -275,6 +289,34 @@ def test_a_further_turn_that_breaks_off_takes_no_finished_work_away(
     assert outcome.notes[0].startswith(
         f"turn 1 had ended, and what only a reminder asked for takes nothing away: {note}"
     )
+
+
+@pytest.mark.parametrize("amount", [float("nan"), float("inf"), -1, True, "1", [1]])
+def test_a_cost_that_is_none_is_not_counted_and_one_that_is_stays(drive: Drive, amount: Any) -> None:
+    drive.limits, drive.holds = {"cost_usd": 0.5}, ["Once more."]
+    odd = {
+        "sessionUpdate": "usage_update",
+        "used": 1,
+        "size": 2,
+        "cost": {"amount": amount, "currency": "USD"},
+    }
+    known = {**odd, "cost": {"amount": 0.6, "currency": "USD"}}
+    steps = [["update", known], ["update", odd], ["say", "Done."]]
+    outcome = drive.run(
+        scripted([*steps, ["answer", {"stopReason": "end_turn", "usage": {"inputTokens": True}}]])
+    )
+    assert (outcome.reason, outcome.usage["cost_usd"], outcome.usage["input_tokens"]) == ("", 0.6, 0)
+    assert outcome.notes == ["no further turn: [limits] cost_usd = 0.5 is used up (0.6000)"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"), [(["no-such-program", "x"], "No such file"), (["echo", "a\0b"], "null byte")]
+)
+def test_a_terminal_that_cannot_start_says_why(drive: Drive, argv: list[str], said: str) -> None:
+    outcome = drive.run(scripted([["terminal", *argv]]))
+    assert outcome.reason == ""
+    assert outcome.output.startswith("exit None: ")
+    assert said in outcome.output
 
 
 def test_a_budget_leaves_no_further_turn(drive: Drive) -> None:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from school.agents.model.budget import Budget
+from school.agents.model.wire import WireError, said
 from school.contracts import UNCHARGED_REASONS, AgentSpec
 from school.settings import Settings
 from tests.agents.driving import Drive
@@ -280,6 +281,97 @@ def test_a_killed_loop_loses_nothing(drive: Drive) -> None:
     assert (drive.repo / "notes.txt").read_text() == "hello\n"
     assert outcome.usage["input_tokens"] == 11
     assert [line["kind"] for line in drive.transcript()] == ["user", "assistant", "tool"]
+
+
+SAID = {
+    "tool": {
+        "say": "tool",
+        "id": "c1",
+        "number": 1,
+        "name": "terminal",
+        "args": {},
+        "result": {},
+        "duration_ms": 1,
+        "told": True,
+    },
+    "assistant": {
+        "say": "assistant",
+        "number": 1,
+        "content": "x",
+        "tool_calls": [],
+        "usage": {"input_tokens": "many", "cost_usd": "nan"},
+        "request": {"model": "y", "name": 1, "self": 2},
+    },
+    "failure": {"say": "failure", "number": 1, "detail": "x", "error": "y", "self": 1},
+    "call": {"say": "call", "id": "c1", "number": 1, "name": "no_such_tool"},
+    "asking": {"say": "asking", "number": 1},
+    "turn_end": {"say": "turn_end", "answer": "x"},
+    "failed": {"say": "failed", "reason": "made-up", "detail": "x", "retry_at": ""},
+}
+MALFORMED_LINES = [
+    "no JSON",
+    "[]",
+    "{}",
+    json.dumps({"say": ["beat"]}),
+    json.dumps({"say": "sing"}),
+    "[" * 100_000,
+    *(
+        json.dumps({**said, name: value})
+        for said in SAID.values()
+        for name, value in ((name, [] if said[name] == 1 else None) for name in said if name != "say")
+        if not (said["say"] in ("failure", "call") and name in ("error", "self"))
+    ),
+]
+
+
+@pytest.fixture
+def speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A process in the loop's place that says one line once its first turn has begun."""
+
+    def speak(line: str) -> None:
+        program = tmp_path / "loop.py"
+        told = f"import sys\nfor _ in range(2): sys.stdin.readline()\nprint({line!r}, flush=True)\n"
+        program.write_text(told + "for _ in sys.stdin: pass\n")
+        monkeypatch.setattr("school.agents.model.run.PROGRAM", program)
+
+    return speak
+
+
+@pytest.mark.parametrize("line", MALFORMED_LINES, ids=range(len(MALFORMED_LINES)))
+def test_a_line_that_is_none_of_the_loops_is_understood_by_nobody(line: str) -> None:
+    with pytest.raises(WireError, match="nobody understands it: "):
+        said(line.encode())
+
+
+@pytest.mark.parametrize("line", MALFORMED_LINES[:6])
+def test_a_loop_that_nobody_understands_is_ended(
+    drive: Drive, speaks: Callable[[str], None], line: str
+) -> None:
+    speaks(line)
+    outcome = drive.run(AgentSpec(name="loop", kind="model", model="openai:m", prompt="none"))
+    assert outcome.reason == "exit"
+    assert (
+        "its last error: the loop does not take or give what it should: nobody understands it: "
+        in outcome.detail
+    )
+
+
+@pytest.mark.parametrize("kind", ["assistant", "failure", "call"])
+def test_what_a_loop_says_besides_is_no_word_of_ours(
+    drive: Drive, speaks: Callable[[str], None], kind: str
+) -> None:
+    speaks(json.dumps(SAID[kind]) + "\n" + json.dumps(SAID["turn_end"]))
+    outcome = drive.run(AgentSpec(name="loop", kind="model", model="openai:m", prompt="none"))
+    assert (outcome.reason, outcome.output) == ("", "x")
+    heard = dict(drive.heard)
+    event = heard[
+        {"assistant": "post_api_request", "failure": "api_request_error", "call": "post_tool_call"}[kind]
+    ]
+    assert (event.get("model", "openai:m"), event["session_id"]) == ("openai:m", "bead-1")
+    if kind == "assistant":
+        assert (outcome.usage["input_tokens"], outcome.usage["cost_usd"]) == (0, None)
+    if kind == "failure":
+        assert event["error"] == {"type": "", "message": "x"}
 
 
 def _loop_of(drive: Drive) -> psutil.Process:

@@ -42,7 +42,9 @@ class _Terminal:
     error: str = ""
 
     def text(self) -> tuple[str, bool]:
-        """What it printed so far, the end of it, and whether that is not all."""
+        """What it printed so far, the end of it, and whether that is not all; of one that never began, why."""
+        if why := self.error or (self.finished and self.finished.exit_code is None and self.finished.detail):
+            return why, False
         try:
             raw = self.output.read_bytes() if self.finished is None else self.finished.stdout
         except FileNotFoundError:
@@ -189,7 +191,7 @@ class Client:
             terminal.finished = await asyncio.to_thread(
                 self._run, argv, cwd, env, terminal.stop.is_set, terminal.output
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             terminal.error = str(error)
         finally:
             terminal.done.set()

@@ -82,4 +82,6 @@ def _message(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(message, dict) or not isinstance(message.get("id", 0), int | str | None):
         return None
+    if not isinstance(message.get("error", {}), dict | None):
+        message["error"] = {"message": f"an error that is none of the protocol's: {message['error']!r:.200}"}
     return message if isinstance(message.get("method", ""), str) else None

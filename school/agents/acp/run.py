@@ -27,6 +27,7 @@ from school.agents.acp.calls import Calls, event
 from school.agents.acp.client import TERMINAL_BYTES, Client
 from school.agents.acp.lines import Transport
 from school.agents.claim import read_claim
+from school.agents.presets.base import dollars, whole
 from school.agents.presets.faults import fault
 from school.agents.process import Job
 from school.agents.prompt import prompt_for
@@ -49,8 +50,10 @@ GO_ON: Final = (
     "Automatic message, not a new task: your turn was broken off because it seemed to be stuck. "
     "Read what stands below, then go on with your task."
 )
-# How a turn may end, in the protocol's words, and what of it ends the run.
+# How a turn may end, in the protocol's words, and what of it ends the run. Any other word is no end of a turn.
+_ENDED: Final = "end_turn"
 _STOPS: Final = {
+    "cancelled": ("exit", "the agent says that it was cancelled, and nobody had told it to stop"),
     "refusal": ("refused", "the agent refused to go on"),
     "max_tokens": ("limit", "the agent reached its limit of tokens"),
     "max_turn_requests": ("limit", "the agent made as many requests as one turn may"),
@@ -171,14 +174,15 @@ class _Lead:
                 return
             self._flush()
             self._used(answer.get("usage"))
-            stop = str(answer.get("stopReason") or "end_turn")
+            stop = str(answer.get("stopReason"))
             if stop == "cancelled" and self._broken_off:
                 with self._wire.at_work():
                     self.turns.broke_off("it was broken off, to be told that it is stuck")
                 message, synthetic = GO_ON, True
                 continue
-            if stop in _STOPS:
-                self.end.reason, self.end.detail = _STOPS[stop]
+            if stop != _ENDED:
+                unknown = ("exit", f"its turn ended as nobody knows that a turn ends: {stop:.40}")
+                self.end.reason, self.end.detail = _STOPS.get(stop, unknown)
                 return
             with self._wire.at_work():
                 message = self.turns.end(self._answer, read_claim(self.job.result_path)[0])
@@ -249,9 +253,9 @@ class _Lead:
             self._flush()
             self._take_call(update)
         elif kind == "usage_update" and isinstance(update.get("cost"), dict):
-            cost = update["cost"].get("amount")
-            if isinstance(cost, int | float) and update["cost"].get("currency") == "USD":
-                self.turns.usage["cost_usd"] = float(cost)
+            cost = dollars(update["cost"].get("amount"))
+            if cost is not None and update["cost"].get("currency") == "USD":
+                self.turns.usage["cost_usd"] = cost
 
     def _take_text(self, content: object) -> None:
         text = content.get("text") if isinstance(content, dict) else None
@@ -292,9 +296,8 @@ class _Lead:
         if not isinstance(usage, dict):
             return
         for ours, theirs in (("input_tokens", "inputTokens"), ("output_tokens", "outputTokens")):
-            count, known = usage.get(theirs), int(self.turns.usage.get(ours) or 0)
-            if isinstance(count, int) and count >= 0:
-                self.turns.usage[ours] = count if count >= known else known + count
+            count, known = whole(usage.get(theirs)), int(self.turns.usage.get(ours) or 0)
+            self.turns.usage[ours] = count if count >= known else known + count
 
     def _spent(self) -> str:
         """Why there is no further turn; '' where there may be."""

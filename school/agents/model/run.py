@@ -35,6 +35,8 @@ FIRST_WAIT_S: Final = 1.0
 ATTEMPT_S: Final = 600.0
 # What the loop reports and what that means for the bead; anything else that it says is no reason.
 REASONS: Final = frozenset({"quota", "unavailable", "login", "refused", "limit", "budget", "not_installed"})
+# What a try that failed is told of besides its words.
+FAILURE: Final = ("status_code", "retry_count", "max_retries", "retryable", "reason", "error_type")
 SYSTEM: Final = """\
 You work in a git worktree through tools; paths are relative to its root. Look before you change anything, run the \
 project's own checks where you can, and call `finish` once when you are done: it writes the result file for you. \
@@ -67,7 +69,7 @@ class _Lead:
         self.turns = Turns(job, platform=PLATFORM, model=job.spec.model, can_run_commands=not read_only)
         self.ended = False
         self.asking_since: float | None = None
-        self.failed: dict[str, Any] = {}
+        self.failed: dict[str, str] = {}
 
     async def speak(self, talk: Wire) -> None:
         """Lead the loop until it is over, or gone."""
@@ -87,7 +89,7 @@ class _Lead:
                 synthetic = True
             self.ended = True
             await talk.write(wire.encode({"do": "end"}))
-        except (BrokenPipeError, TimeoutError, LineTooLong) as error:
+        except (BrokenPipeError, TimeoutError, LineTooLong, wire.WireError) as error:
             self.turns.errors.append(f"the loop does not take or give what it should: {error}")
 
     def _start(self) -> dict[str, Any]:
@@ -118,12 +120,12 @@ class _Lead:
     async def _until_turn_end(self, talk: Wire) -> str | None:
         """The answer that the turn ended with; None when there is no further turn."""
         while (line := await talk.read_line()) is not None:
-            said = wire.decode(line) or {}
-            kind = said.get("say")
+            said = wire.said(line)
+            kind = said["say"]
             if kind == "turn_end":
-                return files.well_formed(str(said.get("answer") or ""))
+                return files.well_formed(said["answer"])
             if kind == "failed":
-                self.turns.broke_off(str(said.get("detail") or ""))
+                self.turns.broke_off(said["detail"])
                 self.failed = said
                 return None
             with talk.at_work():
@@ -132,28 +134,27 @@ class _Lead:
                 await talk.write(wire.encode(reply))
         return None
 
-    def _hear(self, kind: object, said: dict[str, Any]) -> dict[str, Any] | None:
+    def _hear(self, kind: str, said: dict[str, Any]) -> dict[str, Any] | None:
         """Take one message of the loop; what it waits for."""
-        number = int(said.get("number") or 0)
+        number = said.get("number", 0)
         if kind == "asking":
             self.asking_since = time.monotonic()
         elif kind not in ("beat", "failure"):  # a try that failed is no answer: the next one waits on
             self.asking_since = None
         if kind == "assistant":
-            self.turns.assistant(str(said["content"]), said["tool_calls"], said["usage"])
-            self.turns.request(number, **said["request"])
+            self.turns.assistant(said["content"], said["tool_calls"], said["usage"])
+            self.turns.request(number, said["request"])
         elif kind == "failure":
-            about = {name: value for name, value in said.items() if name not in ("say", "number")}
-            self.turns.request_failed(number, **about)
+            self.turns.request_failed(number, said["detail"], {name: said.get(name) for name in FAILURE})
         elif kind == "tool":
             seen = self.turns.tool(
-                str(said["name"]),
+                said["name"],
                 said["args"],
                 said["result"],
-                call_id=str(said["id"]),
+                call_id=said["id"],
                 request_id=self.turns.request_id(number),
-                duration_ms=int(said["duration_ms"]),
-                told=bool(said["told"]),
+                duration_ms=said["duration_ms"],
+                told=said["told"],
             )
             return {"do": "result", "id": said["id"], "result": seen}
         elif kind == "call":
@@ -162,7 +163,7 @@ class _Lead:
 
     def _lent(self, said: dict[str, Any], number: int) -> str:
         """Do a call of a tool that is ours; what the model is to see of it."""
-        name, args = str(said["name"]), said["args"]
+        name, args = said["name"], said.get("args")
         begun = time.monotonic()
         tool = next((tool for tool in self.job.tools if tool.name == name), None)
         if tool is None or not isinstance(args, dict):
@@ -175,14 +176,14 @@ class _Lead:
             name,
             args if isinstance(args, dict) else {},
             result,
-            call_id=str(said["id"]),
+            call_id=said["id"],
             request_id=self.turns.request_id(number),
             duration_ms=int((time.monotonic() - begun) * 1000),
         )
 
     def concluded(self, outcome: AgentOutcome) -> AgentOutcome:
         """How the run ended: as the loop said, else as its process did."""
-        said = {name: str(value) for name, value in self.failed.items()}
+        said = self.failed
         reason = said.get("reason", "")
         end = End(
             orderly=self.ended,

@@ -27,13 +27,29 @@ The loop says (key ``say``):
 
 The end of its input ends the loop at once, whatever it is doing; the end of its output tells the leaf that it is gone.
 Only the leaf writes to disk outside the working tree, so the loop may be confined like any agent. Lines are ASCII;
-what the loop says is the word of a process that a model drives: the leaf takes it as data, and bounds it.
+what the loop says is the word of a process that a model drives: ``said`` gives the leaf nothing that is not of the form
+above, and what is longer than it should be is cut where it is kept.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
+
+SHOWN: Final = 200
+_COUNTED: Final[dict[str, type]] = {"number": int}
+_CALL: Final[dict[str, type]] = {"id": str, **_COUNTED, "name": str}
+# What the loop may say, and what each has at least, by type.
+_SAYINGS: Final[dict[str, dict[str, type]]] = {
+    "beat": {},
+    "asking": _COUNTED,
+    "assistant": {**_COUNTED, "content": str, "tool_calls": list, "usage": dict, "request": dict},
+    "failure": {**_COUNTED, "detail": str},
+    "tool": {**_CALL, "args": dict, "result": dict, "duration_ms": int, "told": bool},
+    "call": _CALL,
+    "turn_end": {"answer": str},
+    "failed": {"reason": str, "detail": str, "retry_at": str},
+}
 
 
 class WireError(Exception):
@@ -52,3 +68,13 @@ def decode(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None
+
+
+def said(line: bytes) -> dict[str, Any]:
+    """What the loop says in *line*; WireError where that is none of its sayings."""
+    message = decode(line) or {}
+    kind = message.get("say")
+    fields = _SAYINGS.get(kind) if isinstance(kind, str) else None
+    if fields is None or any(type(message.get(name)) is not kind for name, kind in fields.items()):
+        raise WireError(f"nobody understands it: {line[:SHOWN].decode('utf-8', 'backslashreplace').strip()}")
+    return message
