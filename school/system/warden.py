@@ -9,7 +9,9 @@ The warden stands in a session of its own, adopts every process of its tree that
 subreaper), and starts ARGV in another session with the standard streams it was given. The tree is ended when ARGV
 itself has ended, when a byte comes down LIFELINE (``T``: politely, within GRACE; ``K``: at once), and when LIFELINE
 closes: whoever asked for the command is gone, even by ``kill -9``. Processes that made a session of their own are
-found through the adoption. One JSON line on REPORT tells how ARGV ended; then the warden ends.
+found through the adoption. One JSON line on REPORT tells how ARGV ended, and by PID and command what it had left
+running; then the warden ends. While ``monitored``, the first process of a confinement stands still: with its end goes
+everything inside, and nobody could be named any more.
 
 Not promised: on systems without subreapers (macOS) a process that left the session *and* lost its parent between
 two looks (one a second) is not found.
@@ -22,9 +24,14 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # what ``signal`` adds are enums, which would take half of this start
 
 PR_SET_CHILD_SUBREAPER = 36
 LINUX = sys.platform.startswith("linux")
@@ -35,6 +42,10 @@ ORPHANED_GRACE_S = 0.3
 # Killed processes go at once unless the kernel holds them (a hung disk); then they are reported, not waited for.
 KILL_PATIENCE_S = 5.0
 MAC_LOOK_S = 1.0
+# Who still runs so long after ARGV has ended was left behind; whoever just ends with it is not.
+ENDING_S = 0.05
+LEFT_MAX = 10
+LEFT_CHARS = 200
 # What comes up the pipe from inside a confinement before anything else.
 INSIDE = b"+"
 
@@ -105,6 +116,9 @@ class Warden:
         self.status: int | None = None
         # What a signal asked for, as if it had come down the lifeline.
         self.told = ""
+        # What ARGV left running when it ended by itself, and the end of ARGV where its monitor is held back.
+        self.left: list[tuple[int, str]] = []
+        self.ending = -1
         self.cut_short: float | None = None
         # Where there is no adoption: what was once seen in the tree, by PID and start.
         self.known: dict[int, str] = {}
@@ -227,6 +241,8 @@ class Warden:
         said = b""
         while word := os.read(reader, 16):
             said += word
+            if self.monitored and said == INSIDE:
+                self.hold_monitor()
         os.close(reader)
         self.refused = bool(self.within) and not said.startswith(INSIDE)
         number = said.removeprefix(INSIDE)
@@ -235,13 +251,43 @@ class Warden:
         self.reap()
         return OSError(int(number), os.strerror(int(number)))
 
+    def hold_monitor(self) -> None:
+        """Let the confinement's first process stand still until ARGV ends; where that cannot be, nobody is named."""
+        try:
+            (first,) = _children(self.child)
+            inside = _children(first)[0]
+            self.ending = os.pidfd_open(inside)
+            os.kill(self.child, signal.SIGSTOP)
+        except (OSError, ValueError, IndexError, AttributeError):
+            return
+
+    def ended_inside(self) -> None:
+        """ARGV has ended: name what it left, and let the confinement end with all of that."""
+        os.close(self.ending)
+        self.ending = -1
+        self.name_left(not_counted={self.child, *_children(self.child)})
+        os.kill(self.child, signal.SIGCONT)
+
+    def name_left(self, not_counted: set[int]) -> None:
+        """Remember who runs on though ARGV has ended."""
+        deadline = time.monotonic() + ENDING_S
+        while found := [pid for pid in self.tree() if pid not in not_counted]:
+            if time.monotonic() >= deadline:
+                self.left = [(pid, _command(pid)) for pid in sorted(found)[:LEFT_MAX]]
+                return
+            time.sleep(0.005)
+            self.reap()
+
     def watch(self, wake: int) -> str:
         """Wait for the command's end or for word from above; what it was: ``ended``, T, K or ``orphaned``."""
         while True:
             self.reap()
             if self.status is not None:
                 return "ended"
-            ready, _, _ = select.select([self.lifeline, wake], [], [], None if LINUX else MAC_LOOK_S)
+            held = [self.ending] if self.ending >= 0 else []
+            ready, _, _ = select.select([self.lifeline, wake, *held], [], [], None if LINUX else MAC_LOOK_S)
+            if held and held[0] in ready:
+                self.ended_inside()
             if wake in ready:
                 os.read(wake, 4096)
             if self.told:
@@ -267,12 +313,43 @@ class Warden:
         number = 0 if error is None else error.errno or 0
         line = (
             f'{{"exit": {exit_code}, "errno": {number}, "survivors": {survivors}, '
-            f'"refused": {int(self.refused)}, "cpu_s": {used.ru_utime + used.ru_stime:.3f}}}\n'
+            f'"refused": {int(self.refused)}, "cpu_s": {used.ru_utime + used.ru_stime:.3f}, '
+            f'"left": [{", ".join(_quoted(f"{pid} {command}") for pid, command in self.left)}]}}\n'
         )
         try:
             os.write(self.report, line.encode())
         except OSError:
             return
+
+
+def _children(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children", "rb") as stream:  # noqa: PTH123
+        return [int(word) for word in stream.read().split()]
+
+
+def _command(pid: int) -> str:
+    """Its command line, short; what it was started as where that is empty."""
+    if not LINUX:
+        with os.popen(f"ps -o command= -p {pid}") as answer:  # noqa: S605 - a number in a constant command
+            return answer.read(LEFT_CHARS).strip()
+    for name, end in (("cmdline", b"\0"), ("comm", b"\n")):
+        try:
+            with open(f"/proc/{pid}/{name}", "rb") as stream:  # noqa: PTH123
+                said = stream.read(LEFT_CHARS)
+        except OSError:
+            continue
+        if said:
+            return said.rstrip(end).replace(b"\0", b" ").decode("utf-8", "replace")
+    return "?"
+
+
+def _quoted(text: str) -> str:
+    """*text* as JSON, in ASCII: the library for that would be loaded for every command."""
+    return (
+        '"'
+        + "".join(c if " " <= c <= "~" and c not in '"\\' else f"\\u{min(ord(c), 0xFFFD):04x}" for c in text)
+        + '"'
+    )
 
 
 def _processes_one(pid: int) -> str | None:
@@ -361,6 +438,8 @@ def main(arguments: list[str]) -> int:
     for stream in (0, 1, 2):
         os.close(stream)
     why = "ended" if error is not None else warden.watch(wake)
+    if why == "ended" and error is None and not warden.monitored:
+        warden.name_left(not_counted=set())
     survivors = warden.end_tree(warden.grace_for(why))
     warden.tell(error, survivors)
     return 0
