@@ -2,12 +2,14 @@
 
 The model of the coach answers at once, so what is measured is everything but its calls: the seam's threads, the counting,
 the ledger on the disk, the look at HEAD, the governor's line. Results are of two sizes; the conversation is a long one.
+Beside the time stands the processor time, children's and the background's included, which a busy machine does not change.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -113,6 +115,16 @@ def advised(folder: Path) -> tuple[Hooks, Callable[[], None]]:
     return hooks, end
 
 
+def cpu_ms(work: Callable[[], None], rounds: int) -> float:
+    """Processor time of one call of *work*, of this process and its children."""
+    before = os.times()
+    for _ in range(rounds):
+        work()
+    after = os.times()
+    spent = sum(after[:4]) - sum(before[:4])
+    return spent / rounds * 1e3
+
+
 def main() -> None:
     goals = Goals("advisers")
     with scratch() as name:
@@ -121,8 +133,12 @@ def main() -> None:
         for chars in (1_000, 50_000):
             with_them, without = alternated(tool_call(hooks, chars), tool_call(nobody, chars), rounds=CALLS)
             _add(goals, f"a tool call, {chars} characters", with_them, without, 1.0)
+            spent = cpu_ms(tool_call(hooks, chars), CALLS) - cpu_ms(tool_call(nobody, chars), CALLS)
+            goals.add(f"a tool call, {chars} characters, added, CPU", spent, 1.0, unit="ms")
         with_them, without = alternated(turn(hooks), turn(nobody), rounds=TURNS, block=5)
         _add(goals, "a turn", with_them, without, 20.0)
+        spent = cpu_ms(turn(hooks), TURNS) - cpu_ms(turn(nobody), TURNS)
+        goals.add("a turn, added, CPU", spent, 20.0, unit="ms")
         end()
     goals.close()
 

@@ -59,13 +59,13 @@ def session(
     place: Path,
     turns: Sequence[str | dict[str, str]],
     student: Sequence[Turn] | Callable[[Request], Turn],
-    coach: Sequence[Turn],
+    coach: Sequence[Turn] | Callable[[Request], Turn],
     **settings: object,
 ) -> Coached:
     """Play *turns* in one session of a Hermes whose coach has these *settings*."""
     real = Real(place)
     work = place / "work"
-    work.mkdir(parents=True)
+    work.mkdir(parents=True, exist_ok=True)
     git(work, "init", "-q")
     git(
         work,
