@@ -234,7 +234,9 @@ class Desk:
             trees.checkout(worktree, bag["head_commit"], terms.keep)
 
         restore()
-        scratch = files.ensure_dir(self.settings.scratch_dir / f"teacher-{self.role}")
+        scratch = self.settings.scratch_dir / f"teacher-{self.role}"
+        files.remove_tree(scratch)  # of a teacher that was killed: what its git held, holds up nobody
+        files.ensure_dir(scratch)
         prepared = prepare(
             worktree,
             terms,

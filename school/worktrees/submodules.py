@@ -141,6 +141,7 @@ class Reader:
 
 def populate(tree: Path, clone: Git, commit: str, repo: Path, scratch: Path) -> list[str]:
     """Put the files of every submodule of *commit* into *tree*; their paths."""
+    files.remove_tree(scratch)  # of one that was killed
     reader = Reader(scratch)
     try:
         found = list(of_commit(clone, commit, modules_of(repo)))

@@ -180,7 +180,7 @@ class TeacherTrees:
         admin = self._admin(clone)
         self._own_marker(path, admin)
         files.remove_pipes(path)
-        (admin / "index.lock").unlink(missing_ok=True)  # one teacher per role: whoever held it is dead
+        _unlock(admin)
         git = self._git(path, clone)
         git.run("reset", "--hard", "--quiet", commit, timeout_s=CHECKOUT_TIMEOUT_S)
         if (admin / "HEAD").is_symlink() or (admin / "HEAD").read_bytes().strip() != commit.encode():
@@ -195,6 +195,7 @@ class TeacherTrees:
     def _difference(self, path: Path, clone: SchoolClone, commit: str, keep: Sequence[str]) -> str:
         """What is not as *commit* has it, found with an index that nobody else wrote; empty when nothing is."""
         self.proven = self._admin(clone) / "school-index"
+        _unlock(self.proven.parent)
         self.proven.unlink(missing_ok=True)
         git = self._git(path, clone, self.proven)
         git.run("read-tree", commit)
@@ -211,6 +212,12 @@ class TeacherTrees:
     def _is_submodule(self, path: Path, clone: SchoolClone, commit: str, name: bytes) -> bool:
         listed = clone.git.run("--literal-pathspecs", "ls-tree", "-z", commit, "--", os.fsdecode(name)).stdout
         return listed.startswith(b"160000 ") and (path / os.fsdecode(name)).is_dir()
+
+
+def _unlock(admin: Path) -> None:
+    """Remove what a git that was killed held: of an index, ours included, or of HEAD. One teacher per role, so it is dead."""
+    for lock in admin.glob("*.lock"):
+        lock.unlink(missing_ok=True)
 
 
 def _empty(folder: Path, kept: Collection[str]) -> None:

@@ -42,6 +42,19 @@ def test_it_is_found_again_and_made_again(bag: dict[str, Any], repo: Path, schoo
     assert repository_state(repo) == before
 
 
+@pytest.mark.parametrize("name", ["index.lock", "school-index.lock", "HEAD.lock", "ORIG_HEAD.lock"])
+def test_what_a_killed_git_held_holds_up_no_later_checkout(
+    name: str, bag: dict[str, Any], repo: Path, school: Settings
+) -> None:
+    cto = TeacherTrees("cto", school)
+    path = cto.ensure(bag)
+    cto.checkout(path, bag["base_commit"])
+    (Path((path / ".git").read_text().removeprefix("gitdir: ").strip()) / name).touch()
+    (path / "left").write_text("left")
+    cto.checkout(path, bag["base_commit"])
+    assert tree_state(path) == tree_state(repo)
+
+
 def test_each_checkout_is_exact_but_for_what_is_kept(
     bag: dict[str, Any], repo: Path, school: Settings
 ) -> None:
