@@ -12,7 +12,8 @@ With *streams* somebody converses with the command: its standard input and outpu
 here once the command has them, and only its standard error is kept.
 
 Errors: how the command ended is data (``Finished``), never an exception. MachineError is what our side lacks: no
-such working directory, no room for the output, no more processes, no confinement to be had.
+such working directory, no room for the output, no more processes, no confinement to be had, or its warden, where the
+command's PID namespace kept that out of its reach; elsewhere the command may have killed it, and counts as killed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -79,7 +80,8 @@ class Finished:
 
     Otherwise ``timeout``, ``stalled``, ``startup``, ``cancelled``, ``not_found``, ``not_executable``, or the bound that was
     crossed: ``memory``, ``processes``, ``disk``, ``disk_full``. Death by
-    signal n is exit code 128 + n. ``stdout`` and ``stderr`` are head and tail within the limit.
+    signal n is exit code 128 + n. ``stdout`` and ``stderr`` are head and tail within the limit. ``left`` are those, by PID
+    and command, whom it had left running when it ended by itself, ten at most; they were ended.
     """
 
     exit_code: int | None
@@ -93,6 +95,7 @@ class Finished:
     output_sha256: str = ""
     last_line: str = ""
     survivors: int = 0
+    left: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -171,6 +174,7 @@ class _Running:
         self.warden: subprocess.Popen[bytes] | None = None
         self.begun = time.monotonic()
         self.gauge = Gauge(limits.bounds) if limits.bounds.any() else None
+        self.out_of_reach = False  # the warden, for the command
         self.reason = ""
         self.detail = ""
         self.disk_error: MachineError | None = None
@@ -190,7 +194,8 @@ class _Running:
         within: confine.Wrapping | None = None,
     ) -> Finished | None:
         """Start the command; how it "ended" if it cannot even be handed to the kernel."""
-        if self.gauge is not None and within is not None and within.monitored:
+        self.out_of_reach = within is not None and within.monitored
+        if self.gauge is not None and self.out_of_reach:
             self.gauge.not_counted = CONFINING_PROCESSES
         writers = [self._open_sink(path) for path in self.paths]
         given, self.lifeline = os.pipe()
@@ -363,6 +368,8 @@ class _Running:
             result.detail = os.strerror(report["errno"])
         elif not report and not self.reason:
             result.detail = "its warden was killed; the process tree was ended"
+            if self.out_of_reach:
+                raise MachineError(result.detail)
         elif self.gauge is not None and not self.reason:
             # Who fills a disk and ends at once is met by no look in between.
             self.reason, self.detail = result.reason, result.detail = self.gauge.at_the_end()
@@ -370,6 +377,7 @@ class _Running:
         result.duration_s = time.monotonic() - self.begun
         result.cpu_s = report.get("cpu_s", 0.0)
         result.survivors = report.get("survivors", 0)
+        result.left = report.get("left", [])
         result.stdout, result.stderr = contents[0], b"" if self.merged else contents[1]
         result.output_bytes = sum(sink.total for sink in self.sinks.values())
         result.output_sha256 = first.sha256

@@ -13,16 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import bookbag
 from school.contracts import AgentSpec
 from school.settings import Settings
-from school.system import locks, processes
+from school.system import foreign, locks, processes
 from school.worktrees import GitLeafWorktrees, salvage, workspace_of
 from tests import leaves
 from tests.leaves import content, demo, new_bead, script
-from tests.support import ROOT, git
+from tests.support import ROOT, git, require_confinement
 
 pytestmark = pytest.mark.crash
 
@@ -369,3 +370,20 @@ def test_the_users_repository_is_as_it_was(repo: Path, school: Settings) -> None
         + (repo / ".git" / "config").read_text()
         == before
     )
+
+
+def test_a_killed_warden_of_a_confined_agent_is_the_machines_fault_and_loses_nothing(
+    repo: Path, school: Settings
+) -> None:
+    require_confinement()
+    bead = new_bead(repo, script(WORK + STAY))
+    leaf = leaves.start(bead, school)
+    until(working(bead, school), "the agent works")
+    (warden,) = [child for child in psutil.Process(leaf.pid).children() if foreign.WARDEN in child.cmdline()]
+    warden.kill()
+    leaf.communicate(timeout=30)
+    bag = bookbag.read_bookbag(bead)
+    assert bag is not None
+    assert (bag["status"], bag["reason"]) == ("failed", "machine")
+    assert "its warden was killed" in bag["summary"]
+    assert content(bag, school, "untracked.txt") == "untracked"

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from school.errors import MachineError
-from school.system import confine, files, identity, processes
+from school.system import confine, files, foreign, identity, processes
 from school.system.processes import RunLimits
 from tests.support import require_confinement
 from tests.system.support import gone, on_small_disk, python, until
@@ -358,6 +360,22 @@ def test_a_command_that_kills_its_warden_gains_nothing(run, tmp_path, confinemen
     assert until(lambda: all(gone(pid) for pid in pids_in(pids, 2)))
 
 
+def test_a_warden_that_its_command_cannot_have_killed_is_what_our_side_lacks(
+    run, tmp_path, confinement, token
+):
+    if confinement is None:
+        pytest.skip("a command that nothing confines may have killed it: see the test before")
+    script = f"sleep 63.{token} & echo ready; wait"
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run, "sh", "-c", script)
+        assert until(lambda: living(token))
+        (warden,) = [child for child in psutil.Process().children() if foreign.WARDEN in child.cmdline()]
+        warden.kill()
+        with pytest.raises(MachineError, match="its warden was killed"):
+            running.result(20)
+    assert until(lambda: living(token) == [])
+
+
 def test_a_flood_of_forks_ends(run, tmp_path):
     script = f"f() {{ echo $$ >> {tmp_path}/pids; sleep 0.01; f & sleep 60; }}; f & f & sleep 0.4"
     done = run("sh", "-c", script)
@@ -655,3 +673,27 @@ def test_the_environment_is_reduced_to_what_programs_need_and_what_is_named(tmp_
         "TMPDIR": str(tmp_path),
         "GIT_TERMINAL_PROMPT": "0",
     }
+
+
+def test_what_was_left_running_is_named_and_ended(run, tmp_path, token):
+    # Its output goes elsewhere, its session is its own, its parent ended long ago, and it hears no polite word.
+    daemon = f"trap '' TERM HUP; sleep 63.{token}; sleep 63.{token}"
+    script = f'(setsid sh -c "{daemon}" > /dev/null 2>&1 &) ; sleep 0.1; exit 5'
+    done = run("sh", "-c", script)
+    assert (done.exit_code, done.survivors) == (5, 0)
+    named = dict(one.split(" ", 1) for one in done.left)
+    assert sorted(named.values()) == sorted([f"sh -c {daemon}", f"sleep 63.{token}"])
+    assert all(word.isdigit() for word in named)
+    assert living(token) == []
+
+
+def test_nobody_is_named_where_nobody_was_left(run):
+    for script in ("sleep 0.05", "sleep 0.01 & wait", "true | cat | cat", "kill -9 $$"):
+        assert run("sh", "-c", script).left == [], script
+
+
+def test_a_command_line_that_is_no_text_is_named_all_the_same(run, tmp_path):
+    script = 'exec -a "$(printf \'q"\\\\\\\\\\377\\n\\360\\237\\230\\200\')" sleep 60'
+    done = run("bash", "-c", f"({script} > /dev/null 2>&1 &) ; sleep 0.1")
+    (one,) = done.left
+    assert one.split(" ", 1)[1].startswith('q"\\')
