@@ -49,6 +49,10 @@ def row(title: str, one: dict[str, Any]) -> str:
     return f"| {title} | {one['what']} | {one['value']:.3g} {one['unit']} | {one['goal']:g} | {raw} | {met} |"
 
 
+def noted(document: dict[str, Any]) -> list[str]:
+    return [f"- {document['benchmark']}: {note}" for note in document["notes"]]
+
+
 def heading() -> list[str]:
     git = subprocess.run(["git", "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
     commit = subprocess.run(
@@ -64,14 +68,11 @@ def heading() -> list[str]:
 
 
 def main() -> None:
-    rows = [
-        (document["benchmark"], one)
-        for name in names()
-        for document in [run(name)]
-        for one in document["rows"]
-    ]
+    documents = [run(name) for name in names()]
+    rows = [(document["benchmark"], one) for document in documents for one in document["rows"]]
+    notes = [note for document in documents for note in noted(document)]
     kept = RESULTS.read_text().partition(REASONS)[2] if RESULTS.exists() else "\n"
-    text = "\n".join([*heading(), *(row(title, one) for title, one in rows), "", REASONS + kept])
+    text = "\n".join([*heading(), *(row(title, one) for title, one in rows), "", *notes, "", REASONS + kept])
     RESULTS.write_text(text.rstrip() + "\n")
     sys.exit(0 if all(one["met"] for _, one in rows) else 1)
 
