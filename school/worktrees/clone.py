@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any, Final
 from school import settings as school_settings
 from school.errors import GitError, WorktreeError
 from school.settings import Settings
-from school.system import faults, files, log
+from school.system import clock, faults, files, log
 from school.system import git as system_git
 from school.system.git import FETCHING, Git
 from school.system.locks import KernelLock
@@ -36,6 +36,8 @@ from school.worktrees.repository import Repository
 # `git merge-tree --write-tree` merges without a working tree.
 MERGE_TREE_SINCE: Final = (2, 38)
 LOCK_TIMEOUT_S: Final = 600.0
+# Git holds the lock of a ref for milliseconds. One that lies for longer was left by a git that was killed.
+GIT_LOCK_S: Final = 5.0
 FETCH_TIMEOUT_S: Final = 3600.0
 BLOB_BYTES_MAX: Final = 64 * 1024 * 1024
 # `!` and not `-` for the encoding, because git dies on `-working-tree-encoding`; `!diff` so that no .gitattributes
@@ -124,6 +126,8 @@ class SchoolClone:
         clone = cls(layout.clone_path(settings, repository.key))
         with clone.lock():
             clone._sweep()
+            # Below refs/school nobody but us makes a ref; every other lock of the user's repository is the user's.
+            _free(clone.path / "refs", clone.path, repository.common_dir / "refs" / "school")
             if not clone._usable(repository):
                 clone._make(repository)
             clone._bring(repository, commits or [repository.head_commit])
@@ -399,3 +403,17 @@ def _configured_ignore_file(repository: Repository, home: Path, config_home: Pat
         if path.is_file() and (found := git.run(*asked, check=False).stdout.rstrip(b"\n")):
             return Path(os.fsdecode(found))
     return None
+
+
+def _free(*places: Path) -> None:
+    """Remove the locks that a killed git left in *places* and, of folders of refs, below them."""
+    now = clock.parse(clock.now()).timestamp()
+    for place in places:
+        for folder, inside, names in os.walk(place):
+            if "refs" not in place.parts[-2:]:
+                inside.clear()
+            for lock in [Path(folder, name) for name in names if name.endswith(".lock")]:
+                with suppress(FileNotFoundError):
+                    if abs(now - lock.lstat().st_mtime) > GIT_LOCK_S:
+                        lock.unlink()
+                        _log.warning("git.lock_removed", path=str(lock))

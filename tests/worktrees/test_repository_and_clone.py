@@ -212,6 +212,22 @@ def test_what_a_killed_one_left_is_no_clone(repo: Path, school: Settings) -> Non
     assert clone.has(repository.head_commit)
 
 
+def test_locks_of_a_killed_git_are_taken_away_and_nobody_elses(repo: Path, school: Settings) -> None:
+    _, clone = opened(repo, school)
+    left = [clone.path / name for name in ("refs/school/pins/base.lock", "packed-refs.lock")]
+    left.append(repo / ".git" / "refs" / "school" / "coder-x-00000000.lock")
+    users = [repo / ".git" / name for name in ("refs/heads/main.lock", "index.lock")]
+    held = clone.path / "refs" / "school" / "pins" / "held.lock"
+    for lock in [*left, *users, held]:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+        if lock != held:
+            os.utime(lock, (1_000_000_000, 1_000_000_000))
+    opened(repo, school)
+    assert [lock.exists() for lock in left] == [False] * 3
+    assert [lock.exists() for lock in [*users, held]] == [True] * 3
+
+
 def test_a_broken_clone_is_kept_aside_and_made_again(repo: Path, school: Settings) -> None:
     repository, clone = opened(repo, school)
     (clone.path / "HEAD").unlink()
