@@ -59,7 +59,6 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
     lent *tools*; other agents have only their own. *urgent* says whether the advisers have something to say that should not
     wait for the end of a turn: one over ACP is then told to break it off.
     """
-    from school.agents.command import run_command
     from school.agents.process import Job
     from school.agents.run import run_plain
 
@@ -85,6 +84,8 @@ def run_agent(  # noqa: PLR0913 - everything that a run needs, each a thing of i
         return run_plain(job)
     brief = Brief.model_validate_json(brief_path.read_bytes())
     if spec.kind == "command":
+        from school.agents.command import run_command
+
         return run_command(job, brief)
     if spec.kind == "model":
         from school.agents.model.run import run_model
