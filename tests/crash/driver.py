@@ -25,6 +25,7 @@ import psutil
 
 from bookbag import bookbag_state
 from school.contracts import UNCHARGED_REASONS
+from school.system import foreign
 from tests.support import CALC_FILES, ROOT, git, write_tree
 
 # Not text, so that nobody takes it for lines.
@@ -219,6 +220,16 @@ class Stage:
         # A child between fork and exec still has its parent's command line; it is not another of the kind.
         pids = {process.pid for process in found}
         return [process for process in found if _parent_of(process) not in pids]
+
+    def wardens(self) -> list[psutil.Process]:
+        """The processes that a leaf or a teacher runs a foreign command below."""
+        programs = {process.pid for kind in ("cto", "coo", "leaf") for process in self.victims(kind)}
+        found = []
+        for process in self.ours():
+            with contextlib.suppress(psutil.Error):
+                if foreign.WARDEN in process.cmdline() and process.ppid() in programs:
+                    found.append(process)
+        return found
 
     def states(self) -> Counter[str]:
         """How many beads stand in which state at this moment, archived ones as DISPOSED."""

@@ -54,7 +54,7 @@ class Hits:
         """A strike of the *program* with that command line; *beads* is what stood where."""
         self.strikes[program] += 1
         for bead, state in beads.items():
-            if state in CAN_BE_HIT[program] and (program != "leaf" or bead in words.split()):
+            if state in CAN_BE_HIT.get(program, ()) and (program != "leaf" or bead in words.split()):
                 self.bars[program, state] += 1
 
     def empty(self) -> list[tuple[str, str]]:
