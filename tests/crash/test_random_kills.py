@@ -1,4 +1,4 @@
-"""``kill -9`` of a random process of ours (a conductor, a teacher, a leaf, a warden) at random moments of a run, again and again, until all of its tasks are done.
+"""``kill -9`` of a random process of ours (conductor, teacher, leaf, warden) at random moments, until a run's tasks are done.
 
 ``SCHOOL_RANDOM_KILLS`` is how often: up to eight strikes come in a run of eight tasks, and, from forty on, up to a hundred in
 a run of forty; as many runs as it takes. Half of the moments are random ones, in the other half the killer lies in wait for a
