@@ -280,6 +280,11 @@ def refusals(said: str) -> list[str]:
     return [*notes, f"refused while confined: {more} more such lines"] if more > 0 else notes
 
 
+def left_running(left: Iterable[str]) -> list[str]:
+    """What a command had left running when it ended, each "PID command", as notes for a record."""
+    return [f"left running when it had ended, and ended then: process {one}" for one in left]
+
+
 def environment(policy: confine.Policy | None, folder: Path) -> Mapping[str, str]:
     """What a confined command's environment has more than another's."""
     return caches(folder) if policy is not None else {}

@@ -15,7 +15,7 @@ from typing import Final
 
 from school.agents.claim import read_claim
 from school.agents.registry import TOOL_DIR
-from school.confinement import agent_caches, environment, refusals
+from school.confinement import agent_caches, environment, left_running, refusals
 from school.contracts import (
     OUTPUT_BYTES_MAX,
     AgentOutcome,
@@ -186,6 +186,7 @@ class Job:
         output = _text(finished)
         if self.confinement is not None:
             notes = [*notes, *refusals(output)]
+        notes = [*notes, *left_running(finished.left)]
         return AgentOutcome(
             claim=claim,
             reason=reason,

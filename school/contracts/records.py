@@ -38,7 +38,7 @@ class Receipt(Record):
     ``scope`` is ``full`` or ``targeted``; ``outcome`` ``passed``, ``failed``, ``timed_out``, ``not_run`` or
     ``no_tests``; ``at`` says whether it ran on ``base`` or ``head``. ``tests`` counts by outcome where the runner
     names tests ({passed, failed, errors, skipped}), else is empty. ``output`` is a bounded tail; its digest is of
-    the whole. ``refused`` quotes what it said of doors that its confinement keeps shut.
+    the whole. ``refused`` quotes what it said of doors that its confinement keeps shut, and names what it left running.
     """
 
     check: str

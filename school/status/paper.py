@@ -21,6 +21,8 @@ _TEXT_LINES_MAX: Final = 40
 _CITED_LINES_MAX: Final = 12
 _FAILED_SHOWN_MAX: Final = 3
 _SAID_CHARS_MAX: Final = 160
+_NOTES_SHOWN_MAX: Final = 40
+_NOTE_CHARS_MAX: Final = 300
 _QUEUE: Final = ("running", "waiting", "reviewed", "scored", "failed", "blocked", "unreadable")
 
 
@@ -189,6 +191,8 @@ def _show(bag: Mapping[str, Any]) -> Iterable[Section]:
     if ran:
         yield Section("receipts (on: commit/tree/environment)", receipts.COLUMNS, ran)
     yield from _failed_outputs(bag)
+    if noted := _noted(bag):
+        yield Section("noted: what was tried, left running, or odd", ("whose", "what"), noted)
     # The record has them together once both reviews are in; until then each lens has its own.
     findings = bag.get("findings") or [
         item for _, lens in _judged(bag) for item in lens.get("findings") or []
@@ -199,6 +203,18 @@ def _show(bag: Mapping[str, Any]) -> Iterable[Section]:
     if output := str(bag.get("output") or "").strip():
         lines = output.splitlines()[-_OUTPUT_LINES_MAX:]
         yield Section("output (its end)", (), [(line,) for line in lines])
+
+
+def _noted(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """What the student's agent and the commands of the teachers' checks tried or left, each once."""
+    rows: list[tuple[str, ...]] = [
+        ("student", str(note)[:_NOTE_CHARS_MAX]) for note in bag.get("notes") or []
+    ]
+    for role, lens in _judged(bag):
+        for receipt in lens.get("receipts") or []:
+            whose = f"{role.upper()}'s check at {receipt.get('at', '')}"
+            rows += [(whose, str(line)[:_NOTE_CHARS_MAX]) for line in receipt.get("refused") or []]
+    return list(dict.fromkeys(rows))[:_NOTES_SHOWN_MAX]
 
 
 def _facts(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -30,7 +30,7 @@ from typing import Final, Literal, Self
 
 from pydantic import PrivateAttr
 
-from school.confinement import opening, refusals
+from school.confinement import left_running, opening, refusals
 from school.contracts import Progress, Receipt, bounded
 from school.errors import MachineError
 from school.system import clock, confine, files, processes
@@ -152,6 +152,7 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
     _fill(receipt, finished, outcomes, runner)
     if confinement is not None:
         receipt.refused = refusals(finished.stdout.decode("utf-8", "replace"))
+    receipt.refused += left_running(finished.left)
     return receipt
 
 

@@ -67,6 +67,9 @@ class Case:
         _, document, told = conduct(*argv, *flags, env=self.env, timeout_s=280)
         return bag_of(document["tasks"][0]["bead"], self.env), told
 
+    def named_daemon(self, notes: list[str]) -> bool:
+        return any("left running when it had ended" in note and self.sleep in note for note in notes)
+
     def unharmed(self) -> None:
         """Nothing of the user's is changed, nothing of ours is forged, nobody is left."""
         after = self.guarded()
@@ -112,6 +115,7 @@ assert not done, done
         "replaced", notes
     )
     assert bag["usage"]["exit_code"] == 0
+    assert case.named_daemon(notes), notes
     case.unharmed()
     assert git(case.repo, "diff", "--stat", "main", "school/tidy").startswith(" calc/core.py")
 
@@ -130,6 +134,7 @@ def test_what_a_test_tries_that_a_teacher_runs_fails_and_the_receipt_names_it(ca
         refused = [line for r in receipts(bag, role, check) if r["at"] == "head" for line in r["refused"]]
         assert "Read-only file system" in said_of("hook", refused), (role, refused)
         assert "Permission denied" in said_of("keys", refused)
+        assert case.named_daemon(refused), refused
     case.unharmed()
 
 

@@ -75,6 +75,19 @@ def test_the_students_own_evidence_and_what_it_was_told_are_shown():
     assert max(map(len, said.splitlines())) < 200
 
 
+def test_what_was_tried_or_left_running_is_shown_with_whose_it_is():
+    tried = "refused while confined: rm: Read-only file system"
+    left = "left running when it had ended, and ended then: process 7: sleep 300"
+    receipt = {**RECEIPT, "refused": [tried, left]}
+    lens = {"lens": "CORRECTNESS", "outcome": "PASS", "receipts": [receipt, receipt]}
+    said = shown(notes=[left], coo_review={"lenses": [lens]})
+    assert re.search(rf"(?m)^student +{re.escape(left)}$", said)
+    assert re.search(rf"(?m)^COO's check at head +{re.escape(left)}$", said)
+    assert said.count(left) == 2
+    assert said.count(tried) == 1
+    assert "noted:" not in shown()
+
+
 def test_findings_are_shown_before_both_reviews_are_in_and_once_after():
     assert shown(findings=[]).count("It broke.") == 1
     assert shown(findings=[FINDING]).count("It broke.") == 1
