@@ -18,7 +18,7 @@ import pytest
 
 import bookbag
 import sleep_state
-from school.contracts import CheckContext, ReviewFile
+from school.contracts import CheckContext, CheckResult, ReviewFile
 from school.errors import ConfigError, HeldError
 from school.review.verdicts import review_id
 from school.settings import Settings
@@ -176,6 +176,21 @@ def test_the_third_review_without_a_verdict_blocks(school: Settings, repo: Path)
     assert bag["reason"] == "no verdict from the coo: COMPLETENESS: says: the registry is away"
     assert not bookbag.BookbagSignal(bead).check()
     assert teacher.review(bead) == "SKIPPED"
+
+
+def test_what_a_review_without_a_verdict_used_is_counted_with_the_next(school: Settings, repo: Path) -> None:
+    bead = hand_over(repo)
+
+    class Spends(Says):
+        def __call__(self, context: CheckContext) -> CheckResult:
+            result = super().__call__(context)
+            result.usage = {"requests": 1, "input_tokens": 100, "cost_usd": 0.25}
+            result.no_verdict = "" if len(self.seen) > 1 else "later"
+            return result
+
+    teacher = TeacherWorktree("coo", checks=[Spends("COMPLETENESS")])
+    assert [teacher.review(bead), teacher.review(bead)] == ["NO_VERDICT", "PASS"]
+    assert read(bead)["coo_review"]["usage"] == {"requests": 2, "input_tokens": 200, "cost_usd": 0.5}
 
 
 def test_back_off_is_kept_and_bounded(school: Settings, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ from school.contracts import (
 from school.errors import BookbagInvalidError, SchoolError, TeacherError
 from school.records.moves import WAITING
 from school.review.filed import without_evidence
-from school.review.verdicts import decide, review_id
+from school.review.verdicts import decide, review_id, usage_sum
 from school.settings import Settings
 from school.system import clock, faults, files, log
 
@@ -157,6 +157,8 @@ class Desk:
                 if bag.get("tree")
                 else "",
                 "attempts": int(before.get("attempts", 0)) + 1,
+                # What an attempt without a verdict used was used all the same.
+                "usage": usage_sum([used for used in (before.get("usage"), review.usage) if used]),
                 "memory": session,
                 "confinement": self.confined,
                 "started_at": started,

@@ -582,3 +582,43 @@ def test_a_preset_reads_what_its_cli_answered(
 
 def test_the_calculator_is_what_the_tests_above_think_it_is() -> None:
     assert "left + right" in CALC["calc/core.py"]
+
+
+# --- what a review may spend ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bag", "calls", "says"),
+    [
+        ({"limits": {}}, 2, ""),
+        ({"limits": {"tokens": 1_000_000}}, 2, ""),
+        ({"limits": {"tokens": 50}}, 0, "budget: [limits] tokens: 50 are left, too few to ask"),
+        (
+            {"limits": {"tokens": 20_000}, "usage": {"input_tokens": 19_990, "output_tokens": 10}},
+            0,
+            "tokens: 0",
+        ),
+        ({"limits": {"tokens": 20_000}, "usage": {"coach": {"input_tokens": 20_000}}}, 0, "tokens: 0"),
+        ({"limits": {"tokens": 9_000}, "coo_review": {"usage": {"input_tokens": 9_000}}}, 0, "tokens: 0"),
+        ({"limits": {"cost_usd": 0.01}}, 1, "cost_usd: 0 are left"),  # the first call cost 0.5
+        ({"limits": {"cost_usd": 0.01}, "usage": {"cost_usd": 0.01}}, 0, "cost_usd: 0 are left"),
+        ({"limits": {"cost_usd": 0.01}, "usage": {"cost_usd": None}}, 1, "cost_usd: 0 are left"),
+    ],
+)
+def test_the_budget_is_asked_before_each_call(
+    judged: Judged, bag: dict[str, Any], calls: int, says: str
+) -> None:
+    model = Model("prose", PASSED)
+    result = ask(judged, model, **bag)
+    assert len(model.asked) == calls
+    assert says in result.no_verdict
+    assert bool(result.no_verdict) is bool(says)
+    assert result.retry_at == ""
+
+
+def test_what_the_other_lenses_of_a_review_used_counts(judged: Judged) -> None:
+    context = judged.context(EDIT, agent=STUDENT, limits={"tokens": 100_000}, **terms())
+    context.earlier = [CheckResult("model-correctness", "CORRECTNESS", usage={"input_tokens": 100_000})]
+    model = Model(PASSED)
+    assert "tokens: 0 are left" in lens(model)(context).no_verdict
+    assert model.asked == []
