@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.clients.driving import EDIT, KEY, OPENCODE_ACP, TEST, attempts, drive, drive_until_it_waits, good
-from tests.endpoint import say, status
+from tests.clients.test_hermes_plugin import PACKET
+from tests.endpoint import Request, Turn, say, status
 from tests.support import git
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
@@ -48,3 +49,27 @@ def test_an_endpoint_that_fails_is_no_fault_of_the_student(tmp_path: Path) -> No
     bag = run.bags()[0]
     assert (bag["status"], bag["reason"]) == ("failed", "login"), (bag["summary"], run.stderr[-2000:])
     assert [attempt["charged"] for attempt in attempts(run.hermes_home)] == [False]
+
+
+def test_one_that_is_stuck_is_told_in_the_middle_of_its_turn(tmp_path: Path) -> None:
+    """Its turn is cancelled while a command of it runs, and the same session goes on with the packet."""
+    told = iter(good(OPENCODE_ACP))
+
+    def answer(request: Request) -> Turn:
+        said = json.dumps(request["messages"])
+        if PACKET in said:
+            return next(told, say("That was all."))
+        failed = sum(message["role"] == "tool" for message in request["messages"])
+        return OPENCODE_ACP.shell(f"exit {failed + 3}" if failed < 3 else "sleep 100")
+
+    run = drive(OPENCODE_ACP, answer, tmp_path)
+    assert run.task["outcome"] == "accepted", run.stderr
+    assert run.endpoint is not None
+    asked = [request["messages"] for request in run.endpoint.requests if request.get("tools")]
+    (first, *_) = [messages for messages in asked if PACKET in json.dumps(messages)]
+    assert PACKET in json.dumps(first[-1])
+    assert first[-1]["role"] == "user"
+    assert "3 tool calls in a row failed" in json.dumps(first[-1])
+    assert "exit 5" in json.dumps(first[:-1])  # the same session
+    (packet,) = [entry for entry in run.bag["guidance"] if entry["what"] == "packet"]
+    assert (packet["by"], packet["became"], packet["followed"]) == ("governor", "recovered", True)
