@@ -17,7 +17,7 @@ import pytest
 from tests.clients.driving import HERMES
 from tests.clients.test_hermes_plugin import Real
 from tests.coach.coaching import OK, finding
-from tests.endpoint import FakeEndpoint, Request, Turn, call, say
+from tests.endpoint import HANG, FakeEndpoint, Request, Turn, call, say, status
 from tests.support import git
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
@@ -60,9 +60,11 @@ def session(
     turns: Sequence[str | dict[str, str]],
     student: Sequence[Turn] | Callable[[Request], Turn],
     coach: Sequence[Turn] | Callable[[Request], Turn],
+    *,
+    faulty: bool = False,
     **settings: object,
 ) -> Coached:
-    """Play *turns* in one session of a Hermes whose coach has these *settings*."""
+    """Play *turns* in one session of a Hermes whose coach has these *settings*; *faulty* where faults are expected."""
     real = Real(place)
     work = place / "work"
     work.mkdir(parents=True, exist_ok=True)
@@ -96,7 +98,7 @@ def session(
             timeout=300,
         )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert real.plugin()["problems"] == []
+    assert faulty or real.plugin()["problems"] == []
     return Coached(json.loads(done.stdout.splitlines()[-1]), agent.requests, other.requests, place)
 
 
@@ -256,3 +258,30 @@ def test_evidence_is_as_long_as_is_allowed(place: Path) -> None:
         asked.append(len(json.dumps(told.coach[0]["messages"])))
     assert asked[0] < 12_000
     assert asked[1] > 18_000
+
+
+ALL_OF_IT: dict[str, Any] = {
+    "active_timing": "both",
+    "review_authority": "hold_once",
+    "pre_timeout_s": 0.5,
+    "active_timeout_s": 0.5,
+    "gate_timeout_s": 2,
+}
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "fails", "loses its state"])
+def test_a_coach_that_fails_changes_nothing(place: Path, trouble: str) -> None:
+    script = [WRITE, say("finished"), say("on")]
+    answer = {"hangs": HANG, "fails": status(500)}.get(trouble, say(finding(severity="blocker")))
+    if trouble == "loses its state":
+        (place / ".hermes" / "school").mkdir(parents=True)
+        (place / ".hermes" / "school" / "coach").write_text("no folder")
+    told = session(place, ["write it", "go on"], script, [answer], faulty=True, **ALL_OF_IT)
+    assert (told.answers, len(told.student)) == (["finished", "on"], 3)
+    heard = [request["messages"][-1]["content"] for request in told.student]
+    assert [heard[0], heard[2]] == ["write it", "go on"]
+    if trouble == "loses its state":
+        log = (place / ".hermes" / "school" / "logs" / "advisers.jsonl").read_text().splitlines()
+        assert {json.loads(line)["adviser"] for line in log} == {"coach"}
+    else:
+        assert "no answer" in {row.get("title") for row in told.state()["advice"]}
