@@ -212,3 +212,25 @@ def test_nothing_grows_for_ever(school: Settings, repo: Path) -> None:
     assert lengths == [60, 100, 200, 200, 60]
     assert memory.path("s1").stat().st_size < 1_000_000
     session.close()
+
+
+def test_two_sessions_interleaved_share_nothing(school: Settings, repo: Path) -> None:
+    def answer(prompt: str) -> str:
+        return finding("For alpha" if "Alpha." in prompt else "For beta")
+
+    session = Session(school, repo, Model(answer), {"active_every_turns": 1, "completion_review": False})
+    assert [session.begin("Alpha.", session_id="s1"), session.begin("Beta.", session_id="s2")] == ["", ""]
+    session.tool(session_id="s2", command="ls beta")
+    session.tool(session_id="s1", command="ls alpha")
+    session.end(session_id="s2")
+    session.end(session_id="s1")
+    contexts = [session.begin("On.", session_id=name) for name in ("s1", "s2")]
+    assert ["For alpha" in contexts[0], "For beta" in contexts[0]] == [True, False]
+    assert ["For alpha" in contexts[1], "For beta" in contexts[1]] == [False, True]
+    states = [session.coach.memory.look(name) for name in ("s1", "s2")]
+    assert [next(row["cards"] for row in state.ledger) for state in states] == [
+        ["terminal(ls alpha) ok: did it"],
+        ["terminal(ls beta) ok: did it"],
+    ]
+    assert [state.spent.calls for state in states] == [1, 1]
+    session.close()

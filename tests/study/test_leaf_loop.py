@@ -138,13 +138,52 @@ def test_a_coach_holds_a_finished_student_once_after_it_has_verified(repo: Path,
     assert "sk-coach" not in json.dumps(bag)
 
 
+def acp(*prompts: list[list[Any]]) -> AgentSpec:
+    argv = [sys.executable, "-I", "-B", str(ROOT / "tests/agents/acp_agent.py"), json.dumps(prompts)]
+    return AgentSpec(name="zed", kind="acp", argv=argv, prompt="none")
+
+
 def test_an_acp_agents_terminals_are_evidence_too(repo: Path, school: Settings) -> None:
     first = [["edit", "calc/extra.py", None, "x = 1\n"], ["claim"], ["say", "Added it."]]
     second = [["terminal", *TEST.split()], ["say", "They pass."]]
-    argv = [sys.executable, "-I", "-B", str(ROOT / "tests/agents/acp_agent.py"), json.dumps([first, second])]
-    agent = AgentSpec(name="zed", kind="acp", argv=argv, prompt="none")
+    agent = acp(first, second)
     bag = run(new_bead(repo, agent, advice={"on_stop": True}, terms={"verify": [TEST.split()]}), school)
     assert holds(bag) == [("verify_on_stop", 1, True)]
     evidence = bag["evidence"]
     assert (evidence["status"], evidence["scope"], evidence["command"]) == ("passed", "full", TEST)
     assert evidence["tree"] == bag["tree"]
+
+
+FAILS: list[list[Any]] = [
+    ["tool", "execute", {"command": f"make {number}"}, {"output": "no", "exit": 2}] for number in range(3)
+]
+
+
+def test_an_acp_agent_that_is_stuck_has_its_turn_broken_off(repo: Path, school: Settings) -> None:
+    mended = [
+        ["edit", "calc/extra.py", None, "x = 1\n"],
+        ["tool", "execute", {"command": "make all"}, {"output": "", "exit": 0}],
+        ["claim"],
+        ["say", "It is made."],
+    ]
+    bag = run(new_bead(repo, acp([*FAILS, ["until_cancelled"]], mended), advice={"on_stop": False}), school)
+    (packet,) = bag["guidance"]
+    assert (packet["by"], packet["what"], packet["turn"], packet["became"]) == (
+        "governor",
+        "packet",
+        2,
+        "recovered",
+    )
+    assert (bag["status"], bag["usage"]["turns"], bag["files_changed"]) == ("open", 2, ["calc/extra.py"])
+
+
+def test_one_that_ends_before_it_was_told_gets_a_turn_for_that(repo: Path, school: Settings) -> None:
+    first = [["edit", "calc/extra.py", None, "x = 1\n"], *FAILS, ["claim"], ["say", "Done, I think."]]
+    bag = run(new_bead(repo, acp(first, [["say", "Well."]]), advice={"on_stop": False}), school)
+    told = [(entry["by"], entry["what"], entry["turn"]) for entry in bag["guidance"]]
+    assert told in (
+        [("governor", "hold", 1), ("governor", "packet", 2)],
+        [("governor", "packet", 2)],  # it was quick enough to be told in the middle of its turn
+    )
+    assert bag["guidance"][-1]["became"] == "open"
+    assert bag["status"] == "open"
