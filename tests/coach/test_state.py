@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -42,7 +43,6 @@ print(left)
 
 
 def test_two_processes_and_threads_lose_no_update(tmp_path: Path) -> None:
-    processes = [subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path)], cwd=ROOT) for _ in range(2)]
     memory = Memory(tmp_path, SystemClock())
 
     def add() -> None:
@@ -50,12 +50,15 @@ def test_two_processes_and_threads_lose_no_update(tmp_path: Path) -> None:
             with memory.session("shared") as state:
                 state.spent.calls += 1
 
-    threads = [threading.Thread(target=add) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [process.wait(60) for process in processes] == [0, 0]
+    with contextlib.ExitStack() as stack:  # whatever goes wrong, nobody is left running
+        argv = [sys.executable, "-c", ADD, str(tmp_path)]
+        processes = [stack.enter_context(subprocess.Popen(argv, cwd=ROOT)) for _ in range(2)]
+        threads = [threading.Thread(target=add) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert [process.wait(60) for process in processes] == [0, 0]
     assert memory.look("shared").spent.calls == 200
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -88,21 +89,23 @@ def test_threads_and_processes_at_once_make_one_line_a_session(school: Settings)
         "from school import settings; from school.governor import report\n"
         "for number in range(10): report.put(settings.current(), 'shared', {'turns': 1}, {})\n"
     )
-    writers = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
     governor = Governor(school)
-    tell(governor, turn())
 
     def call(number: int) -> None:
         for _ in range(5):
             tell(governor, model(session=f"t{number}"))
             governor.flush()
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [writer.wait(30) for writer in writers] == [0, 0]
+    with contextlib.ExitStack() as stack:  # whatever goes wrong, nobody is left running
+        argv = [sys.executable, "-c", code]
+        writers = [stack.enter_context(subprocess.Popen(argv, cwd=ROOT)) for _ in range(2)]
+        tell(governor, turn())
+        threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [writer.wait(30) for writer in writers] == [0, 0]
     found = {str(line["session_id"]): line for line in lines(school)}
     assert len(lines(school)) == len(found) == 5
     assert found["shared"]["turns"] == 20
