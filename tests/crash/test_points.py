@@ -12,6 +12,7 @@ with a disk that is full, broken and read-only, too); ``SCHOOL_POINT_TIMES``, ho
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import random
 import re
@@ -157,29 +158,37 @@ def test_struck_at_named_steps(tmp_path: Path, own_home: Path) -> None:
     print(
         f"\nSCHOOL_SEED={SEED}: {len(faults.known)} places are passed; {faults.due.total()} strikes are due"
     )
-    wrong, runs = [], 0
-    while faults.due:
-        runs += 1
-        stage = made(tmp_path / f"run-{runs}", own_home, TASKS)
-        armed = faults.draw()
-        folder = arm(stage, list(armed))
-        watch = Watch(stage, folder, hits)
-        found = campaign(stage, watch.look, watch.struck)
-        faults.learn(folder)
-        found += faults.settle(folder, armed)
-        print(
-            f"run {runs}: {watch.struck() - 1} strikes, {faults.due.total()} are due; {found or 'holds'}",
-            flush=True,
-        )
-        wrong += judged(
-            stage, found, f"SCHOOL_SEED={SEED}, run {runs}, struck in this order: {order(folder, armed)}"
-        )
-    print(f"{faults.shown()}\n{hits.shown()}")
+    wrong: list[str] = []
+    try:
+        for number in itertools.count(1):
+            if not faults.due:
+                break
+            wrong += struck_run(tmp_path / f"run-{number}", own_home, faults, hits)
+    finally:  # also of one that somebody breaks off
+        print(f"{faults.shown()}\n{hits.shown()}")
     assert wrong == []
     if POINTS == "all":
         assert named_steps() == {point.split(":")[0] for point, _ in faults.known}
         reached = {state for _, state in hits.bars}
         assert [state for _, state in hits.empty() if state not in reached] == []
+
+
+def struck_run(place: Path, home: Path, faults: Faults, hits: Hits) -> list[str]:
+    """One repository, struck at some of what is due until all of its tasks are done; what is wrong with it then."""
+    # Conductors are struck most of all, and meet all of their steps at half of the tasks.
+    rest = any(program != "conductor" for *_, program in faults.due)
+    stage = made(place, home, TASKS if rest else TASKS // 2)
+    armed = faults.draw()
+    folder = arm(stage, list(armed))
+    watch = Watch(stage, folder, hits)
+    found = campaign(stage, watch.look, watch.struck)
+    faults.learn(folder)
+    found += faults.settle(folder, armed)
+    print(
+        f"{place.name}: {watch.struck() - 1} strikes, {faults.due.total()} are due; {found or 'holds'}",
+        flush=True,
+    )
+    return judged(stage, found, f"SCHOOL_SEED={SEED}, struck in this order: {order(folder, armed)}")
 
 
 def order(folder: Path, armed: dict[str, tuple[str, str, str]]) -> str:

@@ -9,6 +9,7 @@ which is printed, gives the same choices again; when they come about is up to th
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -105,6 +106,14 @@ def words_of(process: psutil.Process) -> str:
         return ""
 
 
+def killed_run(stage: Stage, killer: Killer) -> list[str]:
+    """One repository, struck until all of its tasks are done; what is wrong with it then."""
+    found = [*campaign(stage, killer.look, killer.struck), *killer.wrong]
+    kills = f"{killer.struck()} strikes in {len(stage.logs)} starts"
+    print(f"{stage.place.name}: {kills}; {found or 'holds'}", flush=True)
+    return judged(stage, found, f"SCHOOL_SEED={SEED}, struck: {', '.join(killer.kills)}")
+
+
 def test_random_kills(tmp_path: Path, own_home: Path) -> None:
     if LONG:  # the same eight tasks are run without a killer in test_points
         control = made(tmp_path / "control", own_home, TASKS)
@@ -112,18 +121,14 @@ def test_random_kills(tmp_path: Path, own_home: Path) -> None:
         assert (control.outcomes(), control.faults()) == (control.control, [])
     chance, hits = random.Random(SEED), Hits()
     print(f"\nSCHOOL_SEED={SEED}: {KILLS} strikes over runs of {TASKS} tasks", flush=True)
-    wrong, done, runs = [], 0, 0
-    while done < KILLS:
-        runs += 1
-        stage = made(tmp_path / f"run-{runs}", own_home, TASKS)
-        killer = Killer(stage, chance, hits, min(KILLS_A_RUN, KILLS - done))
-        found = [*campaign(stage, killer.look, killer.struck), *killer.wrong]
-        done += killer.struck()
-        print(
-            f"run {runs}: {killer.struck()} strikes in {len(stage.logs)} starts; {found or 'holds'}",
-            flush=True,
-        )
-        wrong += judged(stage, found, f"SCHOOL_SEED={SEED}, run {runs}, struck: {', '.join(killer.kills)}")
-    print(hits.shown())
+    wrong: list[str] = []
+    try:
+        for number in itertools.count(1):
+            if (due := KILLS - hits.strikes.total()) <= 0:
+                break
+            stage = made(tmp_path / f"run-{number}", own_home, TASKS)
+            wrong += killed_run(stage, Killer(stage, chance, hits, min(KILLS_A_RUN, due)))
+    finally:  # also of one that somebody breaks off
+        print(hits.shown())
     assert wrong == []
     assert not hits.empty() or KILLS < 500
