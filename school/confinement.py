@@ -135,13 +135,10 @@ def closing(policy: confine.Policy | None, *places: Path) -> confine.Policy | No
     """*policy* with *places* read-only, as far as they are real folders: a link would open what it leads to."""
     if policy is None:
         return None
-    real = [place for place in places if place.is_dir() and Path(os.path.realpath(place)) == _lexical(place)]
+    real = [
+        place for place in places if place.is_dir() and Path(os.path.realpath(place)) == files.place_of(place)
+    ]
     return replace(policy, read=(*policy.read, *real))
-
-
-def _lexical(place: Path) -> Path:
-    """*place* with its parent resolved and its own name as it is."""
-    return Path(os.path.realpath(place.parent)) / place.name
 
 
 def _policy(

@@ -191,6 +191,11 @@ def hard_links_work(directory: Path) -> bool:
         discard(target)
 
 
+def place_of(path: Path) -> Path:
+    """*path* with its folder resolved and its own name as it is: one name for one place, whichever links lead there."""
+    return Path(os.path.realpath(path.parent)) / path.name
+
+
 def remove_tree(path: Path) -> None:
     """Remove *path* and all below it; copes with read-only directories, never follows a symlink out of it."""
     if path.is_symlink():

@@ -91,7 +91,7 @@ class _Reaper:
             if record is None:
                 yield self._row(record_path, "kept", "its record cannot be read")
                 continue
-            self.known.add(Path(record.path))
+            self.known.add(files.place_of(Path(record.path)))
             self.beads.add(record.bead)
             if self.repo_key is not None and record.repo_key != self.repo_key:
                 continue
@@ -153,14 +153,15 @@ class _Reaper:
             if self.repo_key is not None and folder.name != self.repo_key:
                 continue
             for path in sorted(folder.iterdir()):
-                if path in self.known or path.is_symlink() or not path.is_dir():
+                if files.place_of(path) in self.known or path.is_symlink() or not path.is_dir():
                     continue
                 yield from self._unrecorded(path)
 
     def _unrecorded(self, path: Path) -> Iterator[Row]:
         if path.name.startswith(layout.REMOVING):
             # Saved before it was renamed to this.
-            if path.with_name(path.name.removeprefix(layout.REMOVING)) not in self.known:
+            made = path.with_name(path.name.removeprefix(layout.REMOVING))
+            if files.place_of(made) not in self.known:
                 if not self.dry_run:
                     files.remove_tree(path)
                 yield self._row(path, "removed", "its removal had begun")

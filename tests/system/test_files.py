@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from school.errors import MachineError
-from school.system import files, identity
+from school.system import durable, files, identity
 from tests.system.support import on_small_disk, python, python_result
 
 
@@ -70,6 +71,18 @@ def test_the_file_is_synced_before_it_gets_its_name_and_the_directory_after(tmp_
     monkeypatch.setattr(os, "replace", replace)
     files.write_atomic(tmp_path / "record", b"x")
     assert steps == ["file", "replace", "directory"]
+
+
+def test_on_macos_the_drive_itself_is_asked_for_files_and_folders_alike(tmp_path, monkeypatch):
+    # Plain fsync stops at the drive's cache there.
+    asked = []
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(
+        fcntl, "fcntl", lambda fd, command: asked.append((stat.S_ISDIR(os.fstat(fd).st_mode), command))
+    )
+    durable.write_atomic(tmp_path / "record", b"x")
+    assert asked == [(False, 51), (True, 51)]
 
 
 def test_an_error_at_any_step_leaves_the_old_content_and_no_temporary(tmp_path, monkeypatch):

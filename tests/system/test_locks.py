@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import signal
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -537,7 +538,6 @@ def test_a_killed_holder_of_a_kernel_lock_frees_it(tmp_path):
 
 
 def test_a_child_does_not_inherit_a_kernel_lock(tmp_path):
-    import subprocess
     import sys
 
     path = tmp_path / "role.lock"
@@ -569,6 +569,45 @@ def test_a_look_does_not_make_a_taker_fail(tmp_path):
     finally:
         stop.set()
         looker.join()
+
+
+def test_eight_processes_that_come_and_go_lock_one_and_the_same_file(tmp_path):
+    """Who removed the file at release would leave a waiter with a lock on nothing."""
+    code = """
+        import os, sys
+        from pathlib import Path
+        from school.system.locks import KernelLock
+        here = Path(sys.argv[1])
+        for _ in range(100):
+            lock = KernelLock(here / "role.lock")
+            assert lock.acquire(60)
+            count = int((here / "count").read_text())
+            (here / "count").write_text(str(count + 1))
+            with open(here / "inodes", "a") as seen:
+                seen.write(f"{os.stat(here / 'role.lock').st_ino}\\n")
+            lock.release()
+    """
+    (tmp_path / "count").write_text("0")
+    racers = [python(code, tmp_path) for _ in range(8)]
+    for racer in racers:
+        racer.communicate(timeout=60)
+    assert [racer.returncode for racer in racers] == [0] * 8
+    assert (tmp_path / "count").read_text() == "800"
+    assert len(set((tmp_path / "inodes").read_text().split())) == 1
+
+
+@pytest.mark.parametrize("content", ["a living stranger", "another boot", "", "garbage", "\0" * 4096])
+def test_whatever_the_file_of_a_kernel_lock_says_only_the_kernel_holds_it(tmp_path, content):
+    path = tmp_path / "conductor.lock"
+    stranger = subprocess.Popen(["sleep", "60"])
+    owner = identity.identity(stranger.pid)
+    said = {"a living stranger": owner.text, "another boot": replace(owner, boot="another").text}
+    for name in (path, path.with_name(path.name + ".owner")):
+        name.write_text(said.get(content, content))
+    assert KernelLock(path).try_acquire("conductor")
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
 
 
 def test_a_file_system_without_flock_is_an_error_at_once(tmp_path, monkeypatch):

@@ -697,3 +697,21 @@ def test_a_command_line_that_is_no_text_is_named_all_the_same(run, tmp_path):
     done = run("bash", "-c", f"({script} > /dev/null 2>&1 &) ; sleep 0.1")
     (one,) = done.left
     assert one.split(" ", 1)[1].startswith('q"\\')
+
+
+def test_a_child_outlives_the_thread_that_started_it(tmp_path):
+    started = []
+
+    def start() -> None:
+        record = tmp_path / "record.json"
+        env = {"PATH": os.environ["PATH"]}
+        started.append(
+            processes.spawn(["sleep", "60"], record=record, record_fields={}, cwd=tmp_path, env=env)
+        )
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    (child,) = started
+    assert child.wait(0.3) is None
+    child.kill_tree(0)

@@ -4,8 +4,12 @@ import errno
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import watchdog.observers
@@ -13,6 +17,7 @@ import watchdog.observers
 from school.errors import MachineError
 from school.system import files
 from school.system.watch import Watcher, file_system_type
+from tests.support import ROOT
 from tests.system.support import on_small_disk, python
 
 
@@ -153,6 +158,63 @@ def test_real_limits_of_the_system_lead_to_poll_mode(tmp_path):
     """
     process = python(code, tmp_path)
     assert process.communicate(timeout=30)[0].startswith("poll inotify cannot be had: ")
+
+
+def test_no_instance_of_inotify_left_means_poll_mode_and_all_is_found_within_its_bound(tmp_path):
+    code = """
+        import sys, time
+        from pathlib import Path
+        from school.system.watch import Watcher
+        here = Path(sys.argv[1])
+        with Watcher(here, rescan_s=60) as watcher:
+            print(watcher.mode, "max_user_instances" in watcher.reason)
+            watcher.wait(0)
+            (here / "bead").touch()
+            begun = time.monotonic()
+            print(watcher.wait(10), time.monotonic() - begun < 3)
+    """
+    # The limit of a user namespace of its own: nobody else here is left without.
+    limit = "echo 0 > /proc/sys/user/max_inotify_instances"
+    probe = subprocess.run(["unshare", "-Ur", "sh", "-c", limit], capture_output=True, check=False)
+    if probe.returncode:
+        pytest.skip(f"no user namespace with a limit of its own can be had: {probe.stderr.decode().strip()}")
+    done = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", f'{limit}; exec "$@"', "sh", sys.executable, "-c", textwrap.dedent(code), tmp_path],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["poll", "True", "True", "True"]
+
+
+def test_after_a_real_overflow_what_came_unseen_is_found_within_its_bound(tmp_path):
+    code = """
+        import sys, time
+        from pathlib import Path
+        from school.system.watch import Watcher
+        here, last = Path(sys.argv[1]), Path(sys.argv[1]) / "last"
+        with Watcher(here, rescan_s=0.5) as watcher:
+            print(watcher.mode, flush=True)
+            end = time.monotonic() + 30
+            while time.monotonic() < end and not (watcher.wait(1) and last.exists()):
+                pass
+            print(last.exists(), flush=True)
+    """
+    process = python(code, tmp_path)
+    assert process.stdout.readline() == "inotify\n"
+    # It stands still and reads nothing, while more happens than the kernel remembers for it.
+    os.kill(process.pid, signal.SIGSTOP)
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    names = [os.fspath(tmp_path / name) for name in ("one", "two")]
+    for number in range(
+        most // 3 + 1000
+    ):  # each makes, opens and closes; two in turn, for equal events are one
+        os.close(os.open(names[number % 2], os.O_WRONLY | os.O_CREAT))
+        os.unlink(names[number % 2])  # noqa: PTH108 - thousands
+    (tmp_path / "last").touch()
+    os.kill(process.pid, signal.SIGCONT)
+    begun = time.monotonic()
+    assert process.stdout.readline() == "True\n"
+    assert time.monotonic() - begun < 10
+    process.communicate()
 
 
 def test_network_file_systems_are_looked_at(tmp_path, monkeypatch):

@@ -85,10 +85,10 @@ def worktrees_accounted(world: World) -> Iterator[Violation]:
         if record is None:
             yield Violation("", f"worktree record {name}: it cannot be read")
             continue
-        recorded.add(Path(str(record.get("path") or "")))
+        recorded.add(files.place_of(Path(str(record.get("path") or ""))))
         yield from _outlived(world, record)
     for path in _directories(world.settings.worktrees_dir):
-        if path not in recorded and not _excused(world, path.parent.name):
+        if files.place_of(path) not in recorded and not _excused(world, path.parent.name):
             yield Violation("", f"{path}: a directory without a record")
 
 
