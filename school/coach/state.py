@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -128,17 +129,24 @@ class Memory:
     def __init__(self, folder: Path, clock_: Clock) -> None:
         self.folder = folder
         self._clock = clock_
+        self._here = threading.Lock()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """The one lock, for threads and processes alike."""
         lock = KernelLock(self.folder / ".lock", show_owner=False)
-        if not lock.acquire(LOCK_TIMEOUT_S):
-            raise MachineError(f"{lock.path}: somebody holds it for more than {LOCK_TIMEOUT_S:g} s")
+        # The background and a turn meet here: they wait for each other at once, and look now and then for processes only.
+        held = self._here.acquire(timeout=LOCK_TIMEOUT_S)
         try:
-            yield
+            if not held or not lock.acquire(LOCK_TIMEOUT_S):
+                raise MachineError(f"{lock.path}: somebody holds it for more than {LOCK_TIMEOUT_S:g} s")
+            try:
+                yield
+            finally:
+                lock.release()
         finally:
-            lock.release()
+            if held:
+                self._here.release()
 
     @contextlib.contextmanager
     def session(self, session_id: str) -> Iterator[State]:
