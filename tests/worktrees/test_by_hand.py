@@ -84,6 +84,30 @@ def test_a_locked_tree_of_a_dead_process_is_saved_and_goes(repo: Path, school: S
     assert not workspace.path.exists()
 
 
+def test_a_link_to_the_repository_in_the_trees_place_is_not_followed_when_it_is_disposed_of(
+    repo: Path, school: Settings
+) -> None:
+    by_hand = f"\nos.rename(tree, str(tree) + '.moved'); os.symlink({str(repo)!r}, tree)"
+    bag = work(repo, school, by_hand, status=1)
+    assert "the working tree is gone" in bag["summary"]
+    before = repository_state(repo)
+    tree = Path(bag["worktree"])
+    rows = reap(school, repo_key=None, dry_run=False, live=lambda _: False)
+    assert [
+        (row["action"], "is a symlink" in row["why"]) for row in rows if row["worktree"] == str(tree)
+    ] == [("kept", True)]
+    assert repository_state(repo) == before
+    # Nothing was lost by waiting: put right by hand, it is all saved.
+    tree.unlink()
+    tree.with_name(tree.name + ".moved").rename(tree)
+    reap(school, repo_key=None, dry_run=False, live=lambda _: False)
+    clone = SchoolClone.at(bag["repo_key"], settings=school)
+    assert clone.read_file(f"refs/school/{bag['bead']}", "left") == b"l"
+    assert clone.read_file(f"refs/school/agent/{bag['bead']}", "committed") == b"c"
+    assert not tree.exists()
+    assert repository_state(repo) == before
+
+
 def test_a_clone_that_was_deleted_in_the_middle_keeps_the_tree_until_there_is_one_again(
     repo: Path, school: Settings
 ) -> None:
