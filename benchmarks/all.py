@@ -22,6 +22,8 @@ RESULTS = HERE / "RESULTS.md"
 REASONS = "## Goals that are missed"
 LEFT_OUT = {"_common.py", "all.py"}
 TIME_LIMIT_S = 1800
+# What else ran on the machine: beside several others, no figure but a processor time says much.
+LOAD = os.getloadavg()[0]
 
 
 def names() -> list[str]:
@@ -59,7 +61,9 @@ def heading() -> list[str]:
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
     form = "short form" if SHORT else "long form"
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    machine = (
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {LOAD:.1f} at the beginning"
+    )
     versions = f"Python {platform.python_version()}, git {git}"
     made = f"{datetime.now(UTC):%Y-%m-%d}, {form}, commit {commit}: {machine}, {versions}."
     how = "Made by `python benchmarks/all.py`; a ratio is to a raw baseline of the same run."

@@ -21,6 +21,7 @@ from _common import ROOT, SHORT, Goals, scratch
 BLOCKED = 1_000
 ARCHIVED = 10_000 if SHORT else 100_000
 WATCH_S = 10.0 if SHORT else 60.0
+SETTLE_S = 60.0
 GOAL_PERCENT = 0.2
 
 
@@ -52,6 +53,17 @@ def cpu_s(process: psutil.Process) -> float:
     return times.user + times.system
 
 
+def until_settled(watched: list[psutil.Process]) -> None:
+    """Boot, first scan and first sweep are over: two seconds in which nobody does anything to speak of."""
+    time.sleep(6.0)
+    end = time.monotonic() + SETTLE_S
+    while time.monotonic() < end:
+        before = sum(map(cpu_s, watched))
+        time.sleep(2.0)
+        if sum(map(cpu_s, watched)) - before < 0.02:
+            return
+
+
 def main() -> None:
     goals = Goals("idle")
     with scratch() as folder:
@@ -63,8 +75,8 @@ def main() -> None:
             for role in ("cto", "coo")
         ]
         try:
-            time.sleep(6.0)  # boot, first scan, first sweep: not idle yet
             watched = [psutil.Process(teacher.pid) for teacher in teachers]
+            until_settled(watched)
             before, begun = [cpu_s(process) for process in watched], time.monotonic()
             time.sleep(WATCH_S)
             elapsed = time.monotonic() - begun
