@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -221,3 +222,25 @@ def test_status_opens_each_waiting_record_once_and_no_archived_one(state: State,
     blocked, heavy, opened = json.loads(done.stdout)
     assert (blocked, heavy) == (101, [])
     assert sorted(opened) == sorted([".", *(f"{name}.json" for name in names)])
+
+
+def test_a_list_of_all_holds_one_archived_record_at_a_time(school: Settings):
+    large = 200_000
+    for number in range(100):
+        bead = f"coder-gone-{number:08x}"
+        (school.archive_dir / bead).mkdir(parents=True)
+        record = {
+            "bead": bead,
+            "repo_key": "calc-00000000",
+            "timestamp": f"2030-{number:03}",
+            "output": "x" * large,
+        }
+        (school.archive_dir / bead / "bookbag.json").write_text(json.dumps(record))
+    tracemalloc.start()
+    try:
+        rows = list_rows(school, archived=True)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [row["bead"] for row in rows] == [f"coder-gone-{number:08x}" for number in range(100)]
+    assert most < 20 * large  # a few copies of one, and never the hundred
