@@ -3,7 +3,7 @@
 A run that only notes is the control, and tells which steps which program passes; the names in the source are all of them, so
 a step that no run passes is told too. Then runs are struck, each at several of these places one after another, and begun
 again until all is done: they must end as the control did, with nothing lost, doubled or left over. What is passed only where
-something had gone wrong before (a salvage) is learned on the way, and struck like the rest.
+something had gone wrong before (a salvage) is learned on the way, and struck like the rest as often as it can be met again.
 
 ``SCHOOL_POINTS`` says how many places are struck, drawn by the printed seed ``SCHOOL_SEED`` (``all``: each of them, and each
 with a disk that is full, broken and read-only, too); ``SCHOOL_POINT_TIMES``, how often each is killed.
@@ -38,8 +38,15 @@ SELDOM = frozenset({"record.salvage"})
 DISK = ("enospc", "eio", "erofs")
 # How many are struck in one run, by program: teachers are started again ever later, and after five deaths not at all.
 AT_ONCE = {"conductor": 12, "cto": 4, "coo": 4, "leaf": 8}
-# What runs were armed with so often, and not struck by, cannot be struck.
-TRIES_MAX = 25
+# A leaf that dies before its record or its flag, a teacher that comes second, an end that is begun again.
+BAITS = {
+    "leaf": ("snapshot.taken:after", "record.leaf:before", "record.leaf:after", "flag.raised:before"),
+    "cto": ("review.filed:before", "record.cto:before", "baseline.kept:before"),
+    "coo": ("review.filed:before", "record.coo:before", "baseline.kept:before"),
+    "conductor": ("record.archived:after", "record.unshelved:before", "record.conductor:after"),
+}
+# What runs were armed with so often, and not struck by, is struck no more; that is a fault of what every run passes.
+TRIES_MAX = 12
 
 
 def named_steps() -> set[str]:
@@ -62,6 +69,8 @@ class Faults:
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.known: set[tuple[str, str]] = set()
+        self.usual: set[tuple[str, str]] = set()  # what a run passes that nobody strikes
+        self.seldom: list[tuple[str, str, str]] = []
         self.due: Counter[tuple[str, str, str]] = Counter()
         self.tries: Counter[tuple[str, str, str]] = Counter()
         self.struck: Counter[tuple[str, str, str]] = Counter()
@@ -71,6 +80,7 @@ class Faults:
         lines = set((folder / "passed").read_text().splitlines())
         found = {(line.split(" ", 1)[0], program_of(line)) for line in lines} - self.known
         self.known |= found
+        self.usual = self.usual or found
         if POINTS == "all":
             for place in sorted(found):
                 self.due += Counter({("kill", *place): TIMES} | {(kind, *place): 1 for kind in DISK})
@@ -88,10 +98,18 @@ class Faults:
                 tries = self.tries[kind, point, program]
                 nth = self.chance.choice(("", "", "#2")) if not tries else ""
                 armed[f"{kind}@{point}@{WORDS[program]}{nth}"] = (kind, point, program)
-        if POINTS == "all" and not any(program == "leaf" for *_, program in armed.values()):
-            bait = ("kill", self.chance.choice(("record.leaf:before", "snapshot.taken:after")), "leaf")
-            armed[f"kill@{bait[1]}@leaf.py"] = bait
+        for kind, point, program in self.baits() if POINTS == "all" else ():
+            armed.setdefault(f"{kind}@{point}@{WORDS[program]}", (kind, point, program))
         return armed
+
+    def baits(self) -> list[tuple[str, str, str]]:
+        """Deaths after which others pass what they seldom do, of each program that has few of its own left to die."""
+        few = [
+            program for program in BAITS if sum(fault[2] == program for fault in self.due) < AT_ONCE[program]
+        ]
+        return [
+            ("kill", point, program) for program in few for point in self.chance.sample(BAITS[program], 2)
+        ]
 
     def settle(self, folder: Path, armed: dict[str, tuple[str, str, str]]) -> list[str]:
         """Take what was struck off the list; what never is, is told."""
@@ -105,13 +123,15 @@ class Faults:
         never = [fault for fault in self.due if self.tries[fault] > TRIES_MAX]
         for fault in never:
             del self.due[fault]
-        return [f"{fault} struck nowhere in {TRIES_MAX} runs" for fault in never]
+            self.seldom.append(fault)
+        return [f"{fault} struck nowhere in {TRIES_MAX} runs" for fault in never if fault[1:] in self.usual]
 
     def shown(self) -> str:
         lines = [f"{'point':<34}{''.join(f'{name:>18}' for name in PROGRAMS)}   (kill enospc eio erofs)"]
         for point in sorted({point for point, _ in self.known}):
             cells = [self._cell(point, program) for program in PROGRAMS]
             lines.append(f"  {point:<32}{''.join(f'{cell:>18}' for cell in cells)}")
+        lines += [f"  not met again in {TRIES_MAX} runs: {' '.join(fault)}" for fault in sorted(self.seldom)]
         return "\n".join(lines)
 
     def _cell(self, point: str, program: str) -> str:
