@@ -17,9 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from school.contracts import CheckContext, Terms
+from school.contracts import CheckContext, Limits, Terms
 from school.errors import TeacherError, WorktreeError
 from school.system import files
+from school.system.gauge import Bounds
 from school.verification.environment import Environment, Side
 from school.verification.place import Place, copies_from
 from school.verification.runner import CheckRun, run_check
@@ -114,7 +115,13 @@ class Bench:
             cancelled=self.context.cancelled,
             scratch=self.context.scratch / "reports",
             fail_fast=fail_fast,
+            bounds=self._bounds(),
         )
         if run.cancelled:
             raise CheckCancelledError("cancelled: the teacher was told to stop")
         return run
+
+    def _bounds(self) -> Bounds:
+        """What the student may use, its work may use too."""
+        limits = Limits.model_validate(self.context.bag.get("limits") or {})
+        return Bounds(limits.memory_bytes, limits.processes, limits.disk_bytes)

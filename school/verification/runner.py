@@ -25,6 +25,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, Self
 
@@ -41,6 +42,7 @@ from school.verification.reports import COMMAND, Outcomes
 OUTPUT_BYTES_MAX: Final = 256 * 1024
 RECEIPT_OUTPUT_BYTES: Final = 6000
 GRACE_S: Final = 2.0
+_UNBOUNDED: Final = Bounds()
 _SHIM: Final = Path(__file__).with_name("record_unittest.py")
 
 # pytest's own status for "I ran, and collected nothing".
@@ -117,8 +119,13 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
     scratch: Path | None = None,
     fail_fast: bool = False,
     confinement: confine.Policy | None = None,
+    bounds: Bounds = _UNBOUNDED,
 ) -> CheckRun:
-    """Run *argv* in *worktree*; see the module for what its outcome means. *scratch* defaults to ``env``'s TMPDIR."""
+    """Run *argv* in *worktree*; see the module for what its outcome means. *scratch* defaults to ``env``'s TMPDIR.
+
+    *bounds* says what it may use; one that uses more did not come to an end. Where it writes is filled in here.
+    """
+    places = (worktree, Path(env.get("TMPDIR") or worktree)) if confinement is None else confinement.write
     receipt = CheckRun(
         check=check,
         argv=list(argv),
@@ -139,7 +146,7 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
                 timeout_s=timeout_s,
                 output_bytes=OUTPUT_BYTES_MAX,
                 grace_s=GRACE_S,
-                bounds=Bounds(reserve_bytes=RESERVE_BYTES, folders=(worktree,)),
+                bounds=replace(bounds, reserve_bytes=RESERVE_BYTES, folders=places),
             ),
             marker=marker,
             cancelled=cancelled,

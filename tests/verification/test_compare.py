@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from school.verification import compare
+from school.verification import checks, compare
 from school.verification.baselines import Baseline, limit_s
 from school.verification.compare import Judgement, judge
 from school.verification.reports import COMMAND
@@ -285,3 +285,15 @@ def test_commands_run_in_order_on_one_tree(case: Case) -> None:
     use = [sys.executable, "-c", "open('made').read()"]
     done = case.verification(GOOD, [make, use])
     assert [r.outcome for r in done.receipts] == ["passed"] * 4
+
+
+def test_a_new_test_that_uses_more_than_its_student_may_did_not_come_to_an_end(case_of: Any) -> None:
+    case = case_of(PACKAGE)
+    eats = unit(
+        "test_eats", "eaten = [b'x' * 30_000_000 for _ in range(10)]; time.sleep(60)", head="import time\n"
+    )
+    context = case.context({**GOOD, "tests/test_eats.py": eats})
+    context.bag["limits"] = {"memory_bytes": 150 * 1024 * 1024}
+    found = checks.verification(context)
+    assert classes(found) == {"timed_out": "HIGH"}
+    assert "157286400 are allowed" in found.findings[0].description
