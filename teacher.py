@@ -49,13 +49,12 @@ from school.contracts import (
 from school.errors import (
     ConfigError,
     HeldError,
-    MachineError,
     SchoolError,
     SessionCorruptedError,
     SessionNotFoundError,
 )
 from school.settings import Settings
-from school.system import clock, files, log, processes, watch
+from school.system import clock, files, locks, log, processes, watch
 from school.teaching.desk import Desk
 from school.teaching.presence import Presence, hold_role
 from sleep_state import (
@@ -165,8 +164,7 @@ class TeacherWorktree:
         here = self.settings
         for folder in (here.bookbag_dir, here.signal_dir, here.lock_dir, here.teachers_dir, here.reviews_dir):
             files.ensure_dir(folder)
-        if not files.hard_links_work(here.lock_dir):
-            raise MachineError(f"{here.lock_dir}: its file system has no hard links, and locks need them")
+        locks.refuse_unfit(here.lock_dir)
         bookbag.sweep_leftovers()
         bookbag.sweep_signals(self._shelf)
         if declined := [bead for bead, bag in self._shelf.waiting().items() if "schema" not in bag]:

@@ -86,6 +86,9 @@ int close(int fd) {
 }
 """
 
+# A file system that grants each kernel lock to everybody, as some network file systems do.
+NO_FLOCK = "int flock(int fd, int operation) { return 0; }\n"
+
 
 def build(source: str, folder: Path) -> str:
     """*source* as a library in *folder*; what ``LD_PRELOAD`` has to be."""

@@ -97,13 +97,12 @@ def open_ground(plan: Plan, screen: Screen, deliver: Deliver) -> Iterator[Ground
 
 
 def refuse_unfit(settings: Settings) -> None:
-    """Directories that can be written, on a file system that has hard links."""
+    """Directories that can be written, on a file system whose locks hold."""
     for path in (settings.bookbag_dir, settings.signal_dir, settings.lock_dir, settings.school_dir):
         files.ensure_dir(path)
     for path in (settings.processes_dir, settings.logs_dir, settings.worktrees_dir):
         files.ensure_dir(path)
-    if not files.hard_links_work(settings.lock_dir):
-        raise MachineError(f"{settings.lock_dir}: this file system has no hard links, which bead locks need")
+    locks.refuse_unfit(settings.lock_dir)
 
 
 def refuse_full(settings: Settings) -> None:

@@ -44,10 +44,12 @@ __all__ = [
     "OwnedLock",
     "Owner",
     "alive",
+    "exclude",
     "held_elsewhere",
     "holder",
     "identity",
     "is_dead",
+    "refuse_unfit",
     "this_process",
 ]
 
@@ -377,6 +379,30 @@ class KernelLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def exclude(directory: Path) -> bool:
+    """Whether kernel locks keep anybody out in *directory*: some network file systems grant each to everybody."""
+    probe = Path(files.temporary_name(directory / "probe"))
+    first, second = (KernelLock(probe, show_owner=False) for _ in range(2))
+    try:
+        with first:
+            granted_twice = second.acquire(0.0)
+            if granted_twice:
+                second.release()
+        return not granted_twice
+    finally:
+        files.discard(probe)
+
+
+def refuse_unfit(directory: Path) -> None:
+    """MachineError where the locks of *directory* would keep nobody out."""
+    if not files.hard_links_work(directory):
+        raise MachineError(f"{directory}: this file system has no hard links, which bead locks need")
+    if not exclude(directory):
+        raise MachineError(
+            f"{directory}: this file system grants a kernel lock to two at once; choose another folder"
+        )
 
 
 def held_elsewhere(path: Path | str) -> bool:

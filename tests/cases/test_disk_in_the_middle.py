@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.preload import DISK, Clock, build
+from tests.preload import DISK, NO_FLOCK, Clock, build
 from tests.support import ROOT, git
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -141,3 +141,12 @@ def test_a_clock_that_is_set_by_more_than_a_year(case: Case, tmp_path: Path, day
         == "school/add-a-file"
     )
     assert case.conduct("recover", "--all").returncode == 0
+
+
+def test_a_file_system_whose_locks_keep_nobody_out_is_refused(case: Case, tmp_path: Path) -> None:
+    case.env["LD_PRELOAD"] = build(NO_FLOCK, tmp_path / "preload")
+    case.ends(
+        case.run("true"), "locks: this file system grants a kernel lock to two at once; choose another folder"
+    )
+    rows = json.loads(case.conduct("doctor").stdout)
+    assert [row["ok"] for row in rows if row["check"] == "kernel-locks"] == [False]
