@@ -81,6 +81,12 @@ _VERIFY_HARMLESS: Final = _set("--json --save")
 _VERIFY_VALUED: Final = _set("--port --timeout --ready-timeout")
 # Programs that put something else at the place of what they name.
 _WRITERS: Final = _set("cp mv ln install tee dd rm sed perl rsync truncate unlink touch patch curl wget")
+# Programs that start another one of their words, beside the wrappers of a check.
+_CARRIERS: Final = _set("busybox toybox sudo doas nohup setsid")
+# Programs that may be given a program of the agent's own, behind these options or as any of their words.
+_INTERPRETER: Final = re.compile(r"(?:ba|da|k|z|a)?sh|(?:python|pypy|ruby|node)[\d.]*")
+_CODE_OPTION: Final = re.compile(r"-[A-Za-z]*[ce]|--eval|-p|--print")
+_CODED: Final = _set("find xargs awk gawk mawk")
 _FREE_VARIABLES: Final = _set("CI NODE_ENV TERM LANG TZ NO_COLOR FORCE_COLOR COLUMNS VERBOSE DEBUG TMPDIR")
 _SILENT: Final = _set("discover")
 _DECISIVE: Final[dict[Kind, int]] = {
@@ -283,13 +289,39 @@ def _touches(segments: Sequence[Segment], check: Segment) -> bool:
     argv = check.argv
     at = commands.program_index(argv)
     names = {commands.name_of(word) for word in argv[at : at + 1 + (not _named_by_path(argv[at]))]} - {""}
-    for segment in segments:
-        written = [word for operator, word in segment.redirections if ">" in operator]
-        if segment.words and commands.name_of(segment.words[0].text) in _WRITERS:
-            written += segment.words[1:]
-        if any(not word.literal or commands.name_of(word.text) in names for word in written):
-            return True
-    return False
+    return any(_writes(segment, names) or _speaks_of(segment, names) for segment in segments)
+
+
+def _writes(segment: Segment, names: set[str]) -> bool:
+    """Whether *segment* writes, by a redirection or as a program known to, to a file named like one of *names*."""
+    written = [word for operator, word in segment.redirections if ">" in operator]
+    words = segment.words[_carried(segment.argv) :]
+    if words and commands.name_of(words[0].text) in _WRITERS:
+        written += words[1:]
+    return any(not word.literal or commands.name_of(word.text) in names for word in written)
+
+
+def _carried(argv: Sequence[str]) -> int:
+    """The index of what a command runs in the end, behind what only starts it."""
+    at = sum(map(len, commands.wrappers(argv)))
+    while at + 1 < len(argv) and commands.name_of(argv[at]) in _CARRIERS:
+        at += 1
+        while at + 1 < len(argv) and argv[at].startswith("-"):
+            at += 2 if argv[at] in ("-u", "-g") else 1
+        at += sum(map(len, commands.wrappers(argv[at:])))
+    return at
+
+
+def _speaks_of(segment: Segment, names: set[str]) -> bool:
+    """Whether a program that stands in the line itself names one of *names*: it may put another at its place."""
+    argv = segment.argv
+    argv = argv[_carried(argv) :]
+    program = commands.name_of(argv[0]) if argv else ""
+    if program not in _CODED:
+        if not _INTERPRETER.fullmatch(program):
+            return False
+        argv = argv[next((n for n, word in enumerate(argv) if _CODE_OPTION.fullmatch(word)), len(argv)) :]
+    return any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", " ".join(argv[1:])) for name in names)
 
 
 def _named_by_path(program: str) -> bool:
