@@ -135,7 +135,7 @@ class _Reader:
     def recipe(self) -> tuple[Recipe | None, list[str]]:
         name = self._text("name")
         if not name:
-            return None, [*self.problems, "it has no name"]
+            return None, [*self.problems, '"name" is missing (any text)']
         bootstrap, build, test, evidence = (self._lines(key) for key in _LISTS)
         recipe = Recipe(
             name=name,

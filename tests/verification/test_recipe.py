@@ -269,7 +269,7 @@ def test_forms_that_are_understood(value: Any, recipe: Recipe) -> None:
         (b"\xff\xfe", ".hermes/environment.json: cannot be used: "),
         (b"[" * 100_000, ".hermes/environment.json: cannot be used: "),
         (b"[]", "expected a JSON object; looking at the project itself instead"),
-        (b'{"test": ["x"]}', "it has no name; looking"),
+        (b'{"test": ["x"]}', '"name" is missing (any text); looking'),
         (b'{"name": "x"}', "it declares nothing to run; looking"),
         (b'{"version": 2, "recipe": {"name": "x", "test": "t"}}', "version 2 is not known"),
         # Without some of its commands it would prove less than it says.
