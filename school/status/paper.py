@@ -219,7 +219,7 @@ def _noted(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def _facts(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
     agent, score, delivered = bag.get("agent") or {}, bag.get("score") or {}, bag.get("delivered") or {}
-    after = f"{score.get('task')} (now {score.get('after')})" if score else ""
+    after = f"{score.get('task')} (the agent's is {score.get('after')} now)" if score else ""
     facts = [
         ("state", bag.get("state")),
         ("outcome", bag.get("outcome")),
@@ -297,10 +297,11 @@ def _lenses(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _failed_outputs(bag: Mapping[str, Any]) -> Iterator[Section]:
-    """What the checks that did not pass printed last, where no finding cites it; the same output once."""
+    """What the checks that could not judge printed last, where no finding cites it; the same output once."""
     seen: set[str] = set()
     for role, lens in _judged(bag):
-        for receipt in [] if lens.get("findings") else lens.get("receipts") or []:
+        unsaid = lens.get("outcome") == "NO_VERDICT" and not lens.get("findings")
+        for receipt in lens.get("receipts") or [] if unsaid else []:
             said = str(receipt.get("output") or "").strip()
             if (
                 receipt.get("outcome") == "passed"

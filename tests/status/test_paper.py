@@ -59,6 +59,9 @@ def test_a_failed_check_that_no_finding_cites_shows_how_it_ended():
     assert said.count("line 39") == 1
     assert "all is well" not in said
     assert "line 39" not in shown(cto_review={"lenses": [{**lens, "findings": [FINDING]}]}, findings=[{}])
+    wanted = {**lens, "outcome": "PASS", "receipts": [{**at_base, "check": "wrong_tree"}]}
+    assert "wrong_tree, made to fail: python3 -m pytest -k 'a b'" in shown(cto_review={"lenses": [wanted]})
+    assert "line 39" not in shown(cto_review={"lenses": [wanted]})
 
 
 def test_the_students_own_evidence_and_what_it_was_told_are_shown():
