@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from tests.support import CALC_FILES, git, write_tree
 # Whatever the caller's shell had set must not reach a test: inherited GIT_* redirects git, the school's own
 # variables would point a test at somebody's real state directory.
 _SCHOOL_VARIABLES = tuple(Settings.from_env({"HOME": "/nonexistent"}).environment())
+
+# Under nohup what a test starts would inherit that this signal is ignored, as it must be then.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -31,11 +31,10 @@ from school.settings import Settings
 from school.system import files, processes
 from school.system.confine import Policy
 from school.system.foreign import Streams
-from school.system.gauge import RESERVE_BYTES, Bounds
+from school.system.gauge import RESERVE_BYTES, Bounds, starved
 from school.system.processes import Finished, RunLimits
 
 # Below this a failed agent most likely failed for want of space, which is not the student's fault.
-FREE_BYTES_MIN: Final = 1024 * 1024
 # An agent whose model's endpoint has kept it waiting this long, or half its time, came to no end for want of an answer.
 KEPT_WAITING_S: Final = 60.0
 STDERR_BYTES_MAX: Final = OUTPUT_BYTES_MAX // 4
@@ -209,19 +208,11 @@ class Job:
             return reason, f"{name}: {what}{finished.detail or finished.reason}{said}"
         if finished.exit_code == 0:
             return "", ""
-        if starved := self._starved():
-            return "disk_full", f"{name} failed and {starved} is full"
+        if full := starved(self.folder, self.tmpdir):
+            return "disk_full", f"{name} failed and {full} is full"
         if finished.exit_code is None or finished.exit_code in _BY_SIGNAL:
             return "killed", f"{name} was killed (exit status {finished.exit_code})"
         return "exit", f"{name} ended with exit status {finished.exit_code}"
-
-    def _starved(self) -> str:
-        """The folder whose file system has no room left, or ''."""
-        for folder in (self.folder, self.tmpdir):
-            room = os.statvfs(folder)
-            if room.f_bavail * room.f_frsize < FREE_BYTES_MIN or (room.f_files and not room.f_favail):
-                return str(folder)
-        return ""
 
 
 def _text(finished: Finished) -> str:

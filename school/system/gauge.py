@@ -23,6 +23,8 @@ from school.system.progress import children_of
 
 # What a command must leave free, whatever else it may use: records and snapshots still have to be written.
 RESERVE_BYTES: Final = 64 * 1024 * 1024
+# With less than this a disk is full for whoever writes a file of any size.
+FREE_BYTES_MIN: Final = 1024 * 1024
 LOOK_S: Final = 0.1
 WALK_S: Final = 1.0
 WALK_SHARE: Final = 20
@@ -166,6 +168,15 @@ def _size(folders: tuple[Path, ...]) -> int:
         except OSError:
             continue
     return total
+
+
+def starved(*folders: Path) -> str:
+    """The first of *folders* whose file system has no room left, or ''."""
+    for folder in folders:
+        room = os.statvfs(folder)
+        if room.f_bavail * room.f_frsize < FREE_BYTES_MIN or (room.f_files and not room.f_favail):
+            return str(folder)
+    return ""
 
 
 def _room(folder: Path) -> int:

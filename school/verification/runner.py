@@ -35,7 +35,7 @@ from school.confinement import left_running, opening, refusals
 from school.contracts import Progress, Receipt, bounded
 from school.errors import MachineError
 from school.system import clock, confine, files, processes
-from school.system.gauge import RESERVE_BYTES, Bounds
+from school.system.gauge import RESERVE_BYTES, Bounds, starved
 from school.verification import commands, printed, reports
 from school.verification.reports import COMMAND, Outcomes
 
@@ -157,6 +157,9 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
     if finished.reason == "disk_full":
         raise MachineError(f"{check}: ended before the disk was full: {finished.detail}")
     _fill(receipt, finished, outcomes, runner)
+    if receipt.outcome != "passed" and (full := starved(worktree, Path(env.get("TMPDIR") or worktree))):
+        # Nobody's fault but the disk's; and what was seen there must not be kept as what base does.
+        raise MachineError(f"{check}: failed, and {full} is full")
     if confinement is not None:
         receipt.refused = refusals(finished.stdout.decode("utf-8", "replace"))
     receipt.refused += left_running(finished.left)

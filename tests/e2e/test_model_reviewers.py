@@ -55,7 +55,7 @@ def judge(**said: Any) -> Callable[[Request], Answer | Failure]:
         found = said.get(lens, said.get("everybody"))
         if isinstance(found, Answer | Failure):
             return found
-        criteria = {"criteria": [{"id": "ac-2", "state": "met", "evidence": "`EXTRA = 1`"}]}
+        criteria = {"criteria": [{"id": "ac-2", "state": "met", "evidence": "`return left + right`"}]}
         known = criteria if lens == "COMPLETENESS" and "ac-2" in asked_of(request) else {}
         return say(json.dumps({**PASSED, **known, **(found or {})}), input_tokens=100, output_tokens=10)
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
+from school.errors import MachineError
 from school.verification.reports import COMMAND
 from school.verification.runner import RECEIPT_OUTPUT_BYTES, CheckRun, run_check
 from tests.support import write_tree
@@ -256,3 +258,19 @@ def test_other_tests_still_run_where_one_module_cannot_be_collected(tree: Path) 
 )
 def test_a_run_of_cargo_that_ends_before_its_own_end(tree: Path, printed: str, outcome: str) -> None:
     assert run(tree, [sys.executable, "-c", f"print({printed!r})"]).outcome == outcome
+
+
+def test_what_fails_on_a_full_disk_shows_nothing(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)]
+    made = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"a small tmpfs cannot be mounted here: {made.stderr.strip()}")
+    try:
+        (small / "full").write_bytes(bytes(1536 * 1024))
+        with pytest.raises(MachineError, match=r"^verification: failed, and .*/small is full$"):
+            run(small, ["false"])
+        assert run(small, ["true"]).outcome == "passed"
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
