@@ -173,7 +173,7 @@ def test_an_expired_note_never_arrives(place: Path) -> None:
         [say("made"), say("on")],
         [say(finding()), say(OK)],
         completion_review=False,
-        note_ttl_s=0.001,
+        note_ttl_s=1e-6,
     )
     assert told.notes(1) == 0
 

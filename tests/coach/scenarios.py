@@ -93,7 +93,7 @@ SCENARIOS = [
     ),
     Scenario(
         "an expired note never arrives",
-        {**POST, "note_ttl_s": 0.001},
+        {**POST, "note_ttl_s": 1e-6},
         (FIX, NEXT),
         ("", ""),
         {"active": (UNTESTED, OK)},

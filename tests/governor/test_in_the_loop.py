@@ -249,6 +249,41 @@ def test_its_turn_is_broken_off_once_a_packet(drive: Governed, school: Settings)
     drive.used.close()
 
 
+@pytest.mark.parametrize(
+    ("output", "status"),
+    [
+        ({"output": "User aborted the command", "metadata": {"exit": None}}, "completed"),
+        ({"output": "Terminated", "metadata": {"exit": 143}}, "completed"),
+        ({"output": "Killed", "metadata": {"exit": -9}}, "completed"),
+        ({"error": "aborted"}, "failed"),
+    ],
+)
+def test_a_command_that_is_aborted_with_its_turn_is_no_success(
+    drive: Governed, school: Settings, output: dict[str, Any], status: str
+) -> None:
+    """The news of it may come before the turn's end and must not take the packet back: it ran, and nobody knows how far."""
+    governor = governed(drive, school)
+    aborted = ["tool", "execute", {"command": "sleep 100"}, output, status]
+    outcome = drive.run(scripted([*FAILING[:3], ["until_cancelled", aborted]], [["echo"]]))
+    assert outcome.reason == ""
+    assert "</escalation-packet>" in outcome.output
+    [packet] = governor.packets()
+    assert "3 tool calls in a row failed" in packet["text"]
+    assert [line["name"] for line in drive.transcript() if line["kind"] == "tool"] == ["terminal"] * 4
+    drive.used.close()
+
+
+def test_a_command_that_succeeds_while_its_turn_is_broken_off_counts(
+    drive: Governed, school: Settings
+) -> None:
+    governor = governed(drive, school)
+    passed = ["tool", "execute", {"command": "make test"}, {"output": "fine", "metadata": {"exit": 0}}]
+    outcome = drive.run(scripted([*FAILING[:3], ["until_cancelled", passed]], [["say", "I go on."]]))
+    assert (outcome.reason, outcome.output) == ("", "I go on.")
+    assert governor.packets() == []
+    drive.used.close()
+
+
 def test_one_that_goes_on_after_it_was_told_is_stuck(drive: Governed, school: Settings) -> None:
     governor = governed(drive, school)
     drive.cancelled = governor.ignored

@@ -27,6 +27,7 @@ DEPTH_MAX: Final = 4
 KEY_CHARS_MAX: Final = 100
 TEXT_BYTES_MIN: Final = 100
 VALUE_BYTES_MAX: Final = 256 * 1024
+SIGNALLED: Final = 128  # a shell's exit status of what a signal ended begins here
 _READING: Final = frozenset({"read", "search", "think", "fetch", "switch_mode"})
 _SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
 _NAMES: Final = {
@@ -179,6 +180,14 @@ def event(call: Call, terminals: Callable[[str], Ran | None], relative: Callable
     if failed:
         result["error"] = output or "the agent calls it failed"
     return Told(name, args, result)
+
+
+def cut_short(told: Told) -> bool:
+    """Whether a call that ended while its turn was broken off may have ended by that: it has no end of its own."""
+    if "exit_code" not in told.result:
+        return bool(told.result.get("error"))
+    code = told.result["exit_code"]
+    return code is None or not 0 <= code < SIGNALLED
 
 
 def command_of(call: Call) -> str:

@@ -4,7 +4,8 @@
 gate decides on a further one. Its tool calls are told to the hooks as they end (``calls``), what it asks of us is answered
 by ``client``. Its API requests are not seen, and the results of its tools cannot be changed: ACP has no way for either. What
 advisers would say with a result, it is told instead in the middle of its turn, which is broken off for that by
-``session/cancel`` and followed by another in the same session; at most once a turn.
+``session/cancel`` and followed by another in the same session; at most once a turn. A call that this aborts is kept in the
+transcript and told to nobody.
 ``{model}`` in argv is replaced; the rest is the agent's own configuration.
 
 An agent that dies is noticed by the end of its output, one that is mute by the limits on its process: start-up before
@@ -23,7 +24,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from school.agents.acp.calls import Calls, event
+from school.agents.acp.calls import Calls, cut_short, event
 from school.agents.acp.client import TERMINAL_BYTES, Client
 from school.agents.acp.lines import Transport
 from school.agents.claim import read_claim
@@ -279,7 +280,14 @@ class _Lead:
         told = event(call, self.client.ran, self.client.relative)
         duration_ms = int((call.ended - call.begun) * 1000)
         self.turns.tool(
-            told.name, told.args, told.result, call_id=call.id, duration_ms=duration_ms, shown=False
+            told.name,
+            told.args,
+            told.result,
+            call_id=call.id,
+            duration_ms=duration_ms,
+            # What we broke off says nothing of the agent: neither that it failed, nor that it got on.
+            told=not (self._broken_off and cut_short(told)),
+            shown=False,
         )
 
     def _wrote(self, path: str, count: int) -> None:
