@@ -12,11 +12,15 @@ has to say what went wrong: ``{"error": ..., "exit": ...}``.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # By name, so that there is one module object for whoever imports it besides; and here, not to build it twice.
+    from conductor import main as main_by_name
+
+    main_by_name()
+
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -26,6 +30,8 @@ from school.status.flags import GOVERNOR, HERMES, PRUNE, VERIFY
 from school.status.output import emit, rows_out
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from school.settings import Settings
     from school.supervisor.request import Request
     from school.supervisor.result import Result
@@ -85,8 +91,7 @@ def cli(context: click.Context, /, **flags: Any) -> None:  # noqa: ANN401 - clic
         raise click.UsageError(f"{flag} belongs to a run, not to the command {context.invoked_subcommand}")
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What every subcommand is told: which repository, whether it was named, whether JSON is wanted, the settings."""
 
     repo: Path
@@ -97,6 +102,8 @@ class Asked:
 
 def asked_of(repo: str | None, *, json_: bool | None) -> Asked:
     """What was asked; ConfigError, before anything else is done, names a variable that cannot be."""
+    from pathlib import Path
+
     return Asked(Path(repo or "."), bool(repo), bool(json_), read_settings())
 
 
@@ -429,9 +436,3 @@ def hermes(asked: Asked, action: str) -> int:
     rows = install(asked.settings) if action == "install" else state(asked.settings)
     show_document("doctor", rows, asked)
     return int(any(row["ok"] is False for row in rows))
-
-
-if __name__ == "__main__":
-    from conductor import main
-
-    main()

@@ -15,10 +15,15 @@ Exit: 0 handed over, 1 failed or blocked (the record says why), 2 no such bead, 
 
 from __future__ import annotations
 
-from school.system import lifeline
+from importlib import import_module
+
+from school.system import lifeline, redaction
 
 if __name__ == "__main__":
     lifeline.hold()  # before the rest is loaded, which takes its time
+    redaction.guard_tracebacks()
+    # By name, so that there is one module object for whoever imports it besides; and here, not to build it twice.
+    import_module("leaf").main()
 
 import errno
 import os
@@ -409,11 +414,3 @@ def main(bead: str) -> None:
     except SchoolError as error:
         click.echo(f"leaf: {masking.text(str(error))}", err=True)
         sys.exit(EXIT_USAGE if isinstance(error, BookbagInvalidError) else error.exit_code)
-
-
-if __name__ == "__main__":
-    # By name, so that there is one module object for whoever imports it besides.
-    from leaf import main as main_by_name
-
-    masking.guard_tracebacks()
-    main_by_name()

@@ -16,10 +16,15 @@ where nothing could be reviewed at all. Settings are the process' own; those han
 
 from __future__ import annotations
 
-from school.system import lifeline
+from importlib import import_module
+
+from school.system import lifeline, redaction
 
 if __name__ == "__main__":
     lifeline.hold()  # before the rest is loaded, which takes its time
+    redaction.guard_tracebacks()
+    # By name, so that there is one module object for whoever imports it besides; and here, not to build it twice.
+    import_module("teacher").main()
 
 import os
 import signal
@@ -310,7 +315,7 @@ class TeacherWorktree:
 
     @contextmanager
     def _role_for_a_review(self, bead: str) -> Iterator[bool]:
-        """The role's lock for one review; False when whoever has the role has given its verdict meanwhile."""
+        """The role's lock for one review; False when whoever has the role has seen to the bead meanwhile."""
         deadline = clock.monotonic() + self.settings.handoff_timeout_s
         files.ensure_dir(self.settings.signal_dir)
         with watch.Watcher(self.settings.signal_dir, rescan_s=1.0) as watcher:
@@ -319,7 +324,8 @@ class TeacherWorktree:
                     lock = hold_role(self.role, self.settings)
                     break
                 except HeldError:
-                    if self._given(bead) != "SKIPPED":
+                    bag = bookbag.read_bookbag(bead)
+                    if bag is None or not self._desk().due(bag):
                         yield False
                         return
                     if clock.monotonic() > deadline:
@@ -439,10 +445,3 @@ def main(role: str, poll_interval: float | None, *, once: bool) -> None:
         sys.exit(error.exit_code)
     # Spawned, an orderly end is what was asked for; by hand, the caller's shell wants to know of the signal.
     sys.exit(128 + teacher.stopped_by if teacher.stopped_by and not spawned else 0)
-
-
-if __name__ == "__main__":
-    from teacher import main
-
-    masking.guard_tracebacks()
-    main()

@@ -17,13 +17,10 @@ Errors: none.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import quote, unquote, urlsplit
 
 from school.system import redaction
 from school.system.redaction import guard_tracebacks, text
@@ -37,9 +34,10 @@ WORD_MAX: Final = 16
 # This much of a secret, when an output ends in the middle of it, is masked as well.
 BEGINNING_MIN: Final = 6
 _NAME: Final = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL)S?(?:_|\d|$)")
-_NO_NAME: Final = re.compile(r"(?:^|_)(?:FILE|PATH|DIR|FOLDER|SOCK|HOME|MAX|MIN|LIMIT|COUNT|NUM)(?:_|$)")
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
-_TOKEN: Final = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/=_.:-]{20,}|[0-9a-fA-F]{32,}")
+# Compiled when first needed, like what is imported in functions: every program that is started loads this module.
+_NO_NAME: Final = r"(?:^|_)(?:FILE|PATH|DIR|FOLDER|SOCK|HOME|MAX|MIN|LIMIT|COUNT|NUM)(?:_|$)"
+_SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]*://\S+"
+_LIKE_A_KEY: Final = r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/=_.:-]{20,}|[0-9a-fA-F]{32,}"
 # What an agent's configuration has, and nothing that an agent says: there ``set_env`` stays as it is.
 _KEPT: Final = "set_env"
 _CONFIGURATION: Final = frozenset({"name", "kind", "argv", "api_key_env", _KEPT})
@@ -48,7 +46,7 @@ _CONFIGURATION: Final = frozenset({"name", "kind", "argv", "api_key_env", _KEPT}
 def looks_secret(name: str, value: str) -> bool:
     """Whether a variable *name* with *value* holds a key, by its name and by what cannot be one."""
     upper = name.upper()
-    if not _NAME.search(upper) or _NO_NAME.search(upper) or _is_path(value):
+    if not _NAME.search(upper) or re.search(_NO_NAME, upper) or _is_path(value):
         return False
     # MAX_TOKENS and its like count something.
     if len(value) < LENGTH_MIN or _is_word(value):
@@ -66,6 +64,8 @@ def _is_path(value: str) -> bool:
         return True
     if not value.startswith("/") or "\n" in value or "\0" in value:
         return False
+    from pathlib import Path
+
     path = Path(value)
     try:
         return path.exists() or (path.parent.exists() and path.parent != Path("/"))
@@ -73,10 +73,16 @@ def _is_path(value: str) -> bool:
         return False
 
 
+def _is_url(value: str) -> bool:
+    return "://" in value and re.fullmatch(_SCHEME, value) is not None
+
+
 def _password(value: str) -> str:
     """The password in a URL, '' without one."""
-    if not _SCHEME.fullmatch(value):
+    if not _is_url(value):
         return ""
+    from urllib.parse import urlsplit
+
     try:
         found = urlsplit(value).password or ""
     except ValueError:
@@ -109,7 +115,7 @@ class Mask:
         environ = os.environ if environ is None else environ
         for name in names:
             value = environ.get(name, "")
-            if not _is_path(value) and not _SCHEME.fullmatch(value):
+            if not _is_path(value) and not _is_url(value):
                 self.add(name, value)
 
     def add(self, name: str, value: str) -> None:
@@ -198,6 +204,9 @@ class _Stream:
 
 def _spellings(secret: str) -> set[str]:
     """*secret* as it is, as JSON writes it, and as a URL does."""
+    import json
+    from urllib.parse import quote, unquote
+
     plain = {secret, unquote(secret)} if "%" in secret else {secret}
     found = set(plain)
     for one in plain:
@@ -241,7 +250,7 @@ def learn(*specs: Configured) -> None:
         return
     for spec in specs:
         # What else is passed on may be a model's name or a mode; only what is made like a key is one.
-        like_keys = [name for name in spec.env if _TOKEN.fullmatch(os.environ.get(name, ""))]
+        like_keys = [name for name in spec.env if re.fullmatch(_LIKE_A_KEY, os.environ.get(name, ""))]
         mask.name([*like_keys, *([spec.api_key_env] if spec.api_key_env else [])])
         for name, value in spec.set_env.items():
             if looks_secret(name, value):
