@@ -63,7 +63,7 @@ class RunLimits:
     """How long and how much. ``stall``: no output, no processor time, no file changed; ``startup``: none ever.
 
     ``bounds`` are what its whole tree may use, as far as looking now and then can tell (see ``gauge``); a single file may
-    not grow beyond ``bounds.disk_bytes`` even for a moment.
+    not grow beyond ``bounds.disk_bytes`` or ``bounds.file_bytes`` even for a moment.
     """
 
     timeout_s: float
@@ -79,9 +79,9 @@ class Finished:
     """How a command ended. ``reason`` is empty when it ended by itself, then ``exit_code`` is its own.
 
     Otherwise ``timeout``, ``stalled``, ``startup``, ``cancelled``, ``not_found``, ``not_executable``, or the bound that was
-    crossed: ``memory``, ``processes``, ``disk``, ``disk_full``. Death by
-    signal n is exit code 128 + n. ``stdout`` and ``stderr`` are head and tail within the limit. ``left`` are those, by PID
-    and command, whom it had left running when it ended by itself, ten at most; they were ended.
+    crossed: ``memory``, ``processes``, ``disk``, ``disk_full``. Death by signal n is exit code 128 + n. ``stdout`` and
+    ``stderr`` are head and tail within the limit. ``left`` are those, by PID and command, whom it had left running when it
+    ended by itself, ten at most; they were ended. ``filled`` says so when it left less than the reserve on the disk itself.
     """
 
     exit_code: int | None
@@ -96,6 +96,7 @@ class Finished:
     last_line: str = ""
     survivors: int = 0
     left: list[str] = field(default_factory=list)
+    filled: str = ""
 
 
 @dataclass(slots=True)
@@ -373,6 +374,8 @@ class _Running:
         elif self.gauge is not None and not self.reason:
             # Who fills a disk and ends at once is met by no look in between.
             self.reason, self.detail = result.reason, result.detail = self.gauge.at_the_end()
+        if self.gauge is not None:
+            result.filled = self.gauge.whose_fault()
         first = self.sinks[self.readers[0]]
         result.duration_s = time.monotonic() - self.begun
         result.cpu_s = report.get("cpu_s", 0.0)
@@ -402,9 +405,8 @@ class _Running:
 
     def close(self) -> None:
         """Let go of everything. The lifeline's end makes the warden end what may still run."""
-        for fd in (self.lifeline, self.report):
-            if fd >= 0 and fd == self.lifeline:
-                os.close(fd)
+        if self.lifeline >= 0:
+            os.close(self.lifeline)
         if self.warden is not None:
             try:
                 self.warden.wait(WARDEN_PATIENCE_S)
@@ -429,7 +431,8 @@ def _confined(within: confine.Wrapping | None) -> list[str]:
 
 
 def _size_limit(bounds: Bounds) -> list[str]:
-    return [] if bounds.disk_bytes is None else [f"file={bounds.disk_bytes}"]
+    limits = [limit for limit in (bounds.disk_bytes, bounds.file_bytes) if limit is not None]
+    return [f"file={min(limits)}"] if limits else []
 
 
 def _as_file(data: bytes | None) -> IO[bytes] | None:

@@ -1,7 +1,7 @@
 """How much a process tree uses: memory, processes, what it adds to some folders; and what its file system has left.
 
 ``Bounds`` says what is allowed; ``Gauge(bounds).verdict(pid)`` looks, at most every ``LOOK_S``, and names the bound that
-is crossed. Memory is what the tree has resident, shared pages counted once (Linux; elsewhere each process is counted
+is crossed; ``whose_fault()`` says of a tree that has ended whether it filled the disk itself. Memory is what the tree has resident, shared pages counted once (Linux; elsewhere each process is counted
 whole). Folders are walked, and never more than a twentieth of the time.
 
 Not promised: exactness. Between two looks a tree can use more than it may, so this bounds what a mistake or a
@@ -35,13 +35,17 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a tree may use; None is no bound. ``reserve_bytes`` must stay free where *folders* lie."""
+    """What a tree may use; None is no bound. ``reserve_bytes`` must stay free where *folders* lie.
+
+    ``file_bytes`` is for each single file and kept by the kernel.
+    """
 
     memory_bytes: int | None = None
     processes: int | None = None
     disk_bytes: int | None = None
     reserve_bytes: int = 0
     folders: tuple[Path, ...] = ()
+    file_bytes: int | None = None
 
     def any(self) -> bool:
         return any((self.memory_bytes, self.processes, self.disk_bytes, self.reserve_bytes))
@@ -58,7 +62,9 @@ class Gauge:
         self._pause_s = WALK_S
         self._before = _size(bounds.folders) if bounds.disk_bytes is not None else 0
         # Where there was little room from the start, somebody else has taken it.
-        room = min((_room(folder) for folder in bounds.folders), default=0)
+        self._rooms = {folder: _room(folder) for folder in bounds.folders}
+        self._begun = time.time()
+        room = min(self._rooms.values(), default=0)
         self._reserve = bounds.reserve_bytes if room > 2 * bounds.reserve_bytes else 0
 
     @property
@@ -102,6 +108,18 @@ class Gauge:
         """The same of the folders alone, when the tree has ended between two looks."""
         self._walked, self._reserve = float("-inf"), 0
         return self._disk(time.monotonic())
+
+    def whose_fault(self) -> str:
+        """A sentence when the ended tree itself left less than the reserve: most of what went is in files it made. Else ''."""
+        reserve = self.bounds.reserve_bytes
+        for folder, before in self._rooms.items():
+            room = _room(folder)
+            if room >= reserve or before <= 2 * reserve:
+                continue
+            own = _size(self.bounds.folders, since=self._begun)
+            if 2 * own > before - room:
+                return f"{own} bytes were written by it, and {room} were left on the file system of {folder}"
+        return ""
 
 
 def _below(pid: int) -> list[int]:
@@ -151,8 +169,8 @@ def _share(pid: int) -> int:
     return int(line.split()[1]) * 1024 if line else -1
 
 
-def _size(folders: tuple[Path, ...]) -> int:
-    """What lies in *folders* takes on disk; a file with several names counts once."""
+def _size(folders: tuple[Path, ...], since: float = float("-inf")) -> int:
+    """What lies in *folders* takes on disk, if changed after *since*; a file with several names counts once."""
     total, seen = 0, set()
     todo = [os.fspath(folder) for folder in folders]
     while todo:
@@ -162,12 +180,35 @@ def _size(folders: tuple[Path, ...]) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         todo.append(entry.path)
                     status = entry.stat(follow_symlinks=False)
-                    if status.st_ino not in seen:
+                    if status.st_ino not in seen and status.st_ctime >= since:
                         seen.add(status.st_ino)
                         total += status.st_blocks * _BLOCK
         except OSError:
             continue
     return total
+
+
+def free(folders: tuple[Path, ...], since: float) -> None:
+    """Remove the large plain files below *folders* that were changed after *since* (seconds of the wall clock)."""
+    todo = [os.fspath(folder) for folder in folders]
+    while todo:
+        try:
+            with os.scandir(todo.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(entry.path)
+                        continue
+                    status = entry.stat(follow_symlinks=False)
+                    if status.st_blocks * _BLOCK >= FREE_BYTES_MIN and status.st_ctime >= since:
+                        Path(entry.path).unlink()
+        except OSError:
+            continue
+
+
+def half_of_room(folders: tuple[Path, ...]) -> int | None:
+    """Half of what is free for the one of *folders* that has least; None where that is too little to share."""
+    room = min(map(_room, folders), default=0) // 2
+    return room if room > RESERVE_BYTES else None
 
 
 def starved(*folders: Path) -> str:

@@ -24,6 +24,7 @@ import re
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from school.confinement import left_running, opening, refusals
 from school.contracts import Progress, Receipt, bounded
 from school.errors import MachineError
 from school.system import clock, confine, files, processes
-from school.system.gauge import RESERVE_BYTES, Bounds, starved
+from school.system.gauge import RESERVE_BYTES, Bounds, free, half_of_room, starved
 from school.verification import commands, printed, reports
 from school.verification.reports import COMMAND, Outcomes
 
@@ -123,7 +124,8 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
 ) -> CheckRun:
     """Run *argv* in *worktree*; see the module for what its outcome means. *scratch* defaults to ``env``'s TMPDIR.
 
-    *bounds* says what it may use; one that uses more did not come to an end. Where it writes is filled in here.
+    *bounds* says what it may use; one that uses more, or fills the disk itself, did not come to an end. Where it writes is
+    filled in here, and that no file of it takes more than half of what is free.
     """
     places = (worktree, Path(env.get("TMPDIR") or worktree)) if confinement is None else confinement.write
     receipt = CheckRun(
@@ -136,7 +138,7 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
         environment=environment,
         started_at=clock.now(),
     )
-    runner = commands.recognise(argv).runner
+    runner, begun = commands.recognise(argv).runner, time.time()
     with _Report(scratch or Path(env.get("TMPDIR") or tempfile.gettempdir())) as report:
         finished = processes.run(
             commands.instrument(argv, report=str(report.path), shim=str(report.shim), fail_fast=fail_fast),
@@ -146,7 +148,9 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
                 timeout_s=timeout_s,
                 output_bytes=OUTPUT_BYTES_MAX,
                 grace_s=GRACE_S,
-                bounds=replace(bounds, reserve_bytes=RESERVE_BYTES, folders=places),
+                bounds=replace(
+                    bounds, reserve_bytes=RESERVE_BYTES, folders=places, file_bytes=half_of_room(places)
+                ),
             ),
             marker=marker,
             cancelled=cancelled,
@@ -154,7 +158,10 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
             confinement=confinement and opening(confinement, report.folder),
         )
         outcomes = report.read(runner)
-    if finished.reason == "disk_full":
+    if finished.filled and finished.reason in ("", "disk_full"):
+        finished.reason, finished.detail = "disk", f"it filled the disk: {finished.filled}"
+        free((worktree, Path(env.get("TMPDIR") or worktree)), since=begun)
+    elif finished.reason == "disk_full":
         raise MachineError(f"{check}: ended before the disk was full: {finished.detail}")
     _fill(receipt, finished, outcomes, runner)
     if receipt.outcome != "passed" and (full := starved(worktree, Path(env.get("TMPDIR") or worktree))):

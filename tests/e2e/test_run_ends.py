@@ -218,3 +218,47 @@ def test_a_disk_that_fills_while_only_teachers_write_ends_the_run_resumable(repo
         assert (code, again["outcome"], again["attempts"]) == (0, "accepted", 1), stderr
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+FILLS = """\
+import pathlib, tempfile, unittest
+class FillTest(unittest.TestCase):
+    def test_fill(self):
+        place = pathlib.Path(tempfile.mkdtemp())
+        for number in range(100):
+            (place / str(number)).write_bytes(bytes(8_000_000))
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+def test_work_whose_tests_fill_the_disk_is_not_accepted_and_the_run_goes_on(
+    repo, own_home, tmp_path, sandbox
+):
+    roomy = tmp_path / "roomy"
+    roomy.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(roomy)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        (repo / "school.toml").write_text(
+            f'[verify]\ncommands = [["python3", "-m", "unittest", "discover"]]\n[sandbox]\nmode = "{sandbox}"\n'
+        )
+        git(repo, "commit", "-q", "-a", "-m", "Say how it is verified")
+        (tmp_path / "student.py").write_text(f"open('tests/test_fill.py', 'w').write({FILLS!r})")
+        hostile = f"{ADD} && python3 {tmp_path / 'student.py'}"
+        task = {"accept": [{"text": "x is 1", "check": ["python3", "-c", "import calc.extra"]}]}
+        tasks = [
+            {"id": "hostile", "task": "Fill", "run": ["sh", "-c", hostile], "max_attempts": 1, **task},
+            {"id": "good", "task": "Extra", "run": ["sh", "-c", ADD], **task},
+        ]
+        (repo / "tasks.json").write_text(json.dumps({"version": 1, "tasks": tasks}))
+        env = environment(own_home, HERMES_HOME=str(roomy / "h"), TMPDIR=str(roomy))
+        code, document, stderr = conduct("--repo", str(repo), "--tasks", str(repo / "tasks.json"), "--loop", env=env)
+        assert "tasks" in document, document
+        outcomes = {row["id"]: row["outcome"] for row in document["tasks"]}
+        assert (code, outcomes) == (1, {"hostile": "rejected", "good": "accepted"}), (document, stderr)
+        (said,) = [row for row in document["tasks"] if row["id"] == "hostile"]
+        assert "it filled the disk" in json.dumps(said), said
+    finally:
+        subprocess.run(["umount", "-l", str(roomy)], check=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -274,3 +275,44 @@ def test_what_fails_on_a_full_disk_shows_nothing(tmp_path: Path) -> None:
         assert run(small, ["true"]).outcome == "passed"
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+@pytest.fixture
+def roomy(tmp_path: Path) -> Iterator[Path]:
+    """A working tree on a disk of 400 MiB, which a command fills in less than a second."""
+    place = tmp_path / "roomy"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(place)]
+    made = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {made.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.parametrize("pause", ["", "; sleep 0.02"])
+def test_who_fills_the_disk_by_many_files_did_not_come_to_an_end(roomy: Path, pause: str) -> None:
+    line = f"n=0; while [ $n -lt 60 ]; do n=$((n+1)); head -c 8000000 /dev/zero > f$n || exit 3{pause}; done"
+    done = run(roomy, ["sh", "-c", line])
+    assert (done.outcome, done.detail.partition(": ")[0]) == ("timed_out", "it filled the disk")
+    # Whoever judges it has room to write that down.
+    assert os.statvfs(roomy).f_bavail * os.statvfs(roomy).f_frsize > 300 * 1024 * 1024
+    assert run(roomy, ["true"]).outcome == "passed"
+
+
+def test_one_file_takes_no_more_than_half_of_what_is_free(roomy: Path) -> None:
+    done = run(roomy, ["sh", "-c", "head -c 900000000 /dev/zero > big"])
+    assert done.outcome == "failed"
+    assert (roomy / "big").stat().st_size == 200 * 1024 * 1024
+
+
+def test_a_disk_that_somebody_else_fills_is_not_held_against_a_check(roomy: Path) -> None:
+    elsewhere, tree, begin = roomy / "elsewhere", roomy / "tree", roomy / "begin"
+    elsewhere.mkdir()
+    tree.mkdir()
+    os.mkfifo(begin)
+    other = 'read go < "$0"; for n in 1 2 3 4 5 6; do head -c 60000000 /dev/zero > "$1/$n"; done'
+    with subprocess.Popen(["sh", "-c", other, str(begin), str(elsewhere)]) as filler:
+        with pytest.raises(MachineError, match=r"^verification: ended before the disk was full: "):
+            run(tree, ["sh", "-c", 'echo go > "$0"; sleep 30', str(begin)])
+        assert filler.wait(30) == 0
