@@ -20,6 +20,7 @@ import bookbag
 import sleep_state
 from school.contracts import CheckContext, CheckResult, ReviewFile
 from school.errors import ConfigError, HeldError
+from school.review import budget
 from school.review.verdicts import review_id
 from school.settings import Settings
 from school.teaching import desk as teaching_desk
@@ -191,6 +192,63 @@ def test_what_a_review_without_a_verdict_used_is_counted_with_the_next(school: S
     teacher = TeacherWorktree("coo", checks=[Spends("COMPLETENESS")])
     assert [teacher.review(bead), teacher.review(bead)] == ["NO_VERDICT", "PASS"]
     assert read(bead)["coo_review"]["usage"] == {"requests": 2, "input_tokens": 200, "cost_usd": 0.5}
+
+
+class Stopped(Says):
+    """A check that the budget stops while the bead's share is below 5,000 tokens."""
+
+    def __call__(self, context: CheckContext) -> CheckResult:
+        result = super().__call__(context)
+        if (context.bag["limits"]["tokens"] or 10**9) < 5_000:
+            result.no_verdict, result.short_of = "budget: too few", {"tokens": 5_000, "cost_usd": 0.0}
+        return result
+
+
+def test_a_review_that_the_budget_stops_is_no_attempt_and_waits(school: Settings, repo: Path) -> None:
+    bead = hand_over(repo, limits={"tokens": 50})
+    check = Stopped("COMPLETENESS")
+    teacher = TeacherWorktree("coo", checks=[check])
+    assert [teacher.review(bead) for _ in range(4)] == ["NO_VERDICT", "SKIPPED", "SKIPPED", "SKIPPED"]
+    assert (teacher.review_cycle(), len(check.seen)) == (0, 1)
+    bag = read(bead)
+    assert (bookbag.bookbag_state(bag), bag["reason"]) == ("WRITTEN", "")
+    review = bag["coo_review"]
+    assert (review["attempts"], review["not_before"], review["verdict"]) == (0, "", "")
+    assert (review["reason"], review["short_of"]) == (
+        "COMPLETENESS: says: budget: too few",
+        {"tokens": 5_000, "cost_usd": 0.0},
+    )
+    assert teacher.sleep()["queued"] == []
+    assert sleep_state.execute_wake("coo")[0].episodes == []  # nobody learns anything from it
+    # The limit alone frees nobody: whoever raises it says so.
+    more = dict(budget.renewed(bag, {"tokens": 9_000}))
+    bookbag.update_bookbag(bead, lambda _: more, by="conductor")
+    assert teacher.review(bead) == "PASS"
+    assert (read(bead)["coo_review"]["attempts"], read(bead)["coo_review"]["short_of"]) == (1, {})
+    assert read(bead)["head_commit"] == bag["head_commit"]
+
+
+def test_one_that_is_stopped_after_an_attempt_keeps_its_count(school: Settings, repo: Path) -> None:
+    bead = hand_over(repo, limits={"tokens": 9_000})
+    teacher = TeacherWorktree("coo", checks=[Says("COMPLETENESS", no_verdict="later")])
+    assert teacher.review(bead) == "NO_VERDICT"
+
+    def now(bag: dict[str, Any]) -> dict[str, Any]:
+        return {**bag, "limits": {"tokens": 50}, "coo_review": {**bag["coo_review"], "not_before": ""}}
+
+    bookbag.update_bookbag(bead, now, by="conductor")
+    assert TeacherWorktree("coo", checks=[Stopped("COMPLETENESS")]).review(bead) == "NO_VERDICT"
+    assert (read(bead)["coo_review"]["attempts"], read(bead)["status"]) == (1, "open")
+
+
+def test_a_verdict_is_entered_though_the_budget_is_gone_by_then(school: Settings, repo: Path) -> None:
+    bead = hand_over(repo, limits={"tokens": 9_000})
+
+    def lowers(_: CheckContext) -> None:
+        bookbag.update_bookbag(bead, lambda bag: {**bag, "limits": {"tokens": 1}}, by="conductor")
+
+    assert TeacherWorktree("coo", checks=[Says("COMPLETENESS", then=lowers)]).review(bead) == "PASS"
+    assert read(bead)["coo_verdict"] == "PASS"
 
 
 def test_back_off_is_kept_and_bounded(school: Settings, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,8 @@ class Review(Record):
     ``verdict`` stays empty while only NO_VERDICT attempts were made; ``attempts`` counts those and the reached one.
     ``criteria`` (COO only) maps a criterion's id to ``met``, ``unmet`` or ``unjudged``. ``memory`` is the session
     whose digest the review had before it. ``retry_at`` is when a model that could not be asked can be asked again,
-    ``confinement`` what the review's commands ran within.
+    ``confinement`` what the review's commands ran within. ``short_of`` (``tokens``, ``cost_usd``) is what going on takes where
+    the budget stopped it: such a review is no attempt, and none is begun while it says anything.
     """
 
     verdict: Verdict = ""
@@ -90,6 +91,7 @@ class Review(Record):
     reason: str = ""
     not_before: str = ""
     retry_at: str = ""
+    short_of: dict[str, float] = Field(default_factory=dict)
     memory: str = ""
     confinement: str = ""
     started_at: str = ""

@@ -168,7 +168,7 @@ class CheckResult:
     """What one check found. ``no_verdict`` says why it could not judge; that is never the student's fault.
 
     ``by`` names the model that judged, where one did, ``usage`` what it used; ``retry_at`` is when it can be asked
-    again, where it said so.
+    again, where it said so; ``short_of`` what the call takes that the budget did not allow.
     """
 
     name: str
@@ -181,6 +181,7 @@ class CheckResult:
     by: str = ""
     usage: dict[str, Any] = field(default_factory=dict)
     retry_at: str = ""
+    short_of: dict[str, float] = field(default_factory=dict)
 
 
 class Check(Protocol):

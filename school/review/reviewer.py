@@ -12,34 +12,34 @@ independent call, and one stricter retry where the answer could not be used. Wha
 - a review that changed its worktree is void: nothing of it counts;
 - the student's own model is noted, or declined where the terms require another.
 
-Before each call the bead's budget is asked (``left_of``): one whose prompt alone would go beyond it is not made, and there is no
-verdict. Two teachers at once may together go beyond it, each by what it was not yet told of the other. Each call has ``timeout_s``; while it is waited for, the teacher is told that work goes on, and a stop is obeyed.
+Before each call the bead's budget is asked (``budget.left_of``): one whose prompt alone would go beyond it is not made, and there
+is no verdict; ``short_of`` says what it would have taken. Two teachers at once may together go beyond it, each by what it was
+not yet told of the other. Each call has ``timeout_s``; while it is waited for, the teacher is told that work goes on, and a stop
+is obeyed.
 Errors: what ``asks`` and git raise; the caller takes it for no verdict.
 """
 
 from __future__ import annotations
 
-import math
 import queue
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 from school.contracts import (
-    TEACHER_ROLES,
     AgentSpec,
     Answer,
     Asks,
     CheckContext,
     CheckResult,
     Finding,
-    Limits,
     ReviewerTerms,
     TeacherRole,
 )
+from school.review import budget
 from school.review.answer import QUOTE_CHARS_MIN, Reading, SaidCriterion, read
 from school.review.fence import Fence, visible
 from school.review.lenses import Material, Part
@@ -77,20 +77,6 @@ def spec_of(terms: ReviewerTerms) -> AgentSpec:
     if terms.agent is None:
         return AgentSpec(name="reviewer", kind="model", model=terms.model)
     return terms.agent.model_copy(update={"model": terms.model}) if terms.model else terms.agent
-
-
-def left_of(bag: Mapping[str, Any], used: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """What of *bag*'s budget is left, in tokens and USD, after its student, its reviews so far and *used*; what nobody knows is nothing."""
-    limits = Limits.model_validate(bag.get("limits") or {})
-    of_student = bag.get("usage") or {}
-    reviews = [(bag.get(f"{role}_review") or {}).get("usage") for role in TEACHER_ROLES]
-    all_of_it = [usage for usage in (of_student, of_student.get("coach"), *reviews, *used) if usage]
-    tokens = sum((usage.get(name) or 0) for usage in all_of_it for name in ("input_tokens", "output_tokens"))
-    cost = sum((usage.get("cost_usd") or 0) for usage in all_of_it)
-    return (
-        math.inf if limits.tokens is None else limits.tokens - tokens,
-        math.inf if limits.cost_usd is None else limits.cost_usd - cost,
-    )
 
 
 def same_model(student: Mapping[str, Any], reviewer: AgentSpec) -> bool:
@@ -219,7 +205,7 @@ class _Talk:
         fence = Fence.around([material.shown(part), str(material.bag.get("task")), material.memory, stricter])
         system = material.system(self.check.soul(), fence)
         prompt = material.prompt(number, fence, stricter=stricter)
-        if why := self._beyond(len(system) + len(prompt)):
+        if why := self._beyond((len(system) + len(prompt)) // CHARS_PER_TOKEN + ANSWER_TOKENS_MIN):
             return None, Answer(reason="budget", detail=why)
         answer = self._waited(system, prompt, step + (", once more" if stricter else ""))
         self.used += [answer.usage] if answer.usage else []
@@ -231,14 +217,15 @@ class _Talk:
         reading = read(answer.text, section=self.check.name, criteria=material.asked)
         return self._with_real_quotes(reading, part), answer
 
-    def _beyond(self, chars: int) -> str:
-        """Why a prompt of *chars* may not be sent; '' where it may."""
+    def _beyond(self, needed: int) -> str:
+        """Why a call that takes *needed* tokens at least may not be made; '' where it may."""
         earlier = [result.usage for result in self.context.earlier if result.usage]
-        tokens, cost = left_of(self.context.bag, [*earlier, *self.used])
-        if tokens >= chars // CHARS_PER_TOKEN + ANSWER_TOKENS_MIN and cost > 0:
+        tokens, cost = budget.left_of(self.context.bag, [*earlier, *self.used])
+        if tokens >= needed and cost > 0:
             return ""
-        name, left = ("cost_usd", cost) if cost <= 0 else ("tokens", tokens)
-        return f"[limits] {name}: {max(left, 0):g} are left, too few to ask; raise it and retry the task"
+        self.result.short_of = {"tokens": needed, "cost_usd": 0.0}
+        left = "cost_usd: 0" if cost <= 0 else f"tokens: {max(tokens, 0):.0f}"
+        return f"[limits] {left} are left, too few to ask"
 
     def _with_real_quotes(self, reading: Reading, part: Part) -> Reading:
         """*reading*, unless it calls a criterion met by a quote that stands nowhere."""

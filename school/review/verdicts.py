@@ -25,6 +25,7 @@ from school.contracts import (
     Severity,
     TeacherRole,
 )
+from school.review.budget import spent
 
 STOPPING: Final = frozenset({"CRITICAL", "HIGH"})
 FINDINGS_MAX: Final = 200
@@ -101,8 +102,17 @@ def decide(role: TeacherRole, results: Sequence[CheckResult]) -> Review:
         criteria=_criteria(results),
         reason="; ".join(reasons)[:REASON_CHARACTERS_MAX],
         retry_at="" if outcome != "NO_VERDICT" else max((result.retry_at for result in results), default=""),
+        short_of={} if outcome != "NO_VERDICT" else _short_of(results),
         usage=usage_sum([result.usage for result in results if result.usage]),
     )
+
+
+def _short_of(results: Sequence[CheckResult]) -> dict[str, float]:
+    """What the review takes up to the call that the budget did not allow, begun anew; empty where it allowed all."""
+    if not any(result.short_of for result in results):
+        return {}
+    tokens, cost = spent(result.usage for result in results)
+    return {"tokens": tokens + sum(result.short_of.get("tokens", 0) for result in results), "cost_usd": cost}
 
 
 def usage_sum(used: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

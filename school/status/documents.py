@@ -136,10 +136,12 @@ def _queue(settings: Settings) -> dict[str, Any]:
     """How many beads are in each state, how many each teacher still has to judge, and the longest wait."""
     states: Counter[str] = Counter()
     waiting_since: list[str] = []
+    stopped = 0
     for _, bag, state in look.live(settings):
         states[state] += 1
         if state in WAITING and bag is not None:
             waiting_since.append(_written_at(bag))
+            stopped += any((bag.get(f"{role}_review") or {}).get("short_of") for role in _WAITS_FOR)
     counts = {state.lower(): states[state] for state in STATES if state != "DISPOSED"}
     return {
         **counts,
@@ -147,6 +149,7 @@ def _queue(settings: Settings) -> dict[str, Any]:
         "waiting": sum(states[state] for state in WAITING),
         "for_cto": sum(states[state] for state in _WAITS_FOR["cto"]),
         "for_coo": sum(states[state] for state in _WAITS_FOR["coo"]),
+        "for_budget": stopped,
         "oldest_wait_s": _age_s(min((at for at in waiting_since if at), default="")),
         "in_flight": states[RUNNING] + sum(states[state] for state in WAITING),
     }

@@ -106,6 +106,8 @@ def _status(document: Mapping[str, Any]) -> Iterable[Section]:
     if queue.get("waiting"):
         counts.append(("for the CTO", str(queue["for_cto"])))
         counts.append(("for the COO", str(queue["for_coo"])))
+    if queue.get("for_budget"):
+        counts.append(("for a higher limit", str(queue["for_budget"])))
     if queue.get("oldest_wait_s") is not None:
         counts.append(("longest wait", duration(queue["oldest_wait_s"])))
     yield Section("beads", (), counts, "nothing is open")
@@ -224,6 +226,7 @@ def _facts(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
         ("state", bag.get("state")),
         ("outcome", bag.get("outcome")),
         ("reason", bag.get("reason")),
+        ("waits", _waits(bag)),
         ("task", bag.get("task_id")),
         ("attempt", f"{bag.get('attempt', 1)} of {bag.get('max_attempts', 1)}"),
         ("student", f"{bag.get('student', '')} in {bag.get('domain', '')}, {bag.get('difficulty', '')}"),
@@ -244,6 +247,15 @@ def _facts(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
         ("worktree", "" if bag.get("state") in ("BLOCKED", "DISPOSED") else bag.get("worktree")),
     ]
     return [row for name, value in facts if value not in (None, "") for row in _lines(name, str(value))]
+
+
+def _waits(bag: Mapping[str, Any]) -> str:
+    """What a review that the budget stopped waits for."""
+    if not any((bag.get(f"{role}_review") or {}).get("short_of") for role in ("cto", "coo")):
+        return ""
+    from school.review.budget import said
+
+    return f"for a higher limit: {said(bag)}"
 
 
 def _lines(name: str, text: str) -> list[tuple[str, ...]]:

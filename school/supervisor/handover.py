@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from school.contracts import TEACHER_ROLES
+from school.review.budget import owing
 from school.system.clock import Clock, parse
 
 Record = Mapping[str, Any]
@@ -41,7 +42,7 @@ class HandOver:
 
     def overdue(self, bag: Mapping[str, Any], teachers: Mapping[str, Record | None], now: datetime) -> str:
         """Why *bag* has waited too long, in a sentence; empty while it has not."""
-        missing = [role for role in TEACHER_ROLES if not bag.get(f"{role}_verdict")]
+        missing = owing(bag)
         still = [role for role in missing if not self._gets_on(bag, role, teachers.get(role), now)]
         if still:
             return f"no progress by {' and '.join(still)} for {self.no_progress_s:g} s"

@@ -73,6 +73,9 @@ def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> P
     base = resolve_base(repository, request.base or base_commit or None)
     git = Git(git_dir=repository.common_dir)
     config = configuration(git, base, settings, request)
+    head = repository.head_commit
+    if base_commit and not request.base and git.ok("merge-base", "--is-ancestor", base, head):
+        config = with_budget_of(configuration(git, head, settings, request), config)
     settings = replace(settings, handoff_timeout_s=request.handoff_timeout_s or settings.handoff_timeout_s)
     refuse_impossible_limits(config, settings)
     refuse_missing_sandbox(config)
@@ -133,6 +136,12 @@ def configuration(git: Git, base: str, settings: Settings, request: Request) -> 
     if request.sandbox:
         overrides["sandbox"] = {"mode": request.sandbox}
     return load_config(_file_at(git, base, FILE_NAME), _home_text(settings), overrides)
+
+
+def with_budget_of(newer: ProjectConfig, config: ProjectConfig) -> ProjectConfig:
+    """*config*, but for what may be spent: a run that is continued goes by what its user says of that by now."""
+    budget = {"tokens": newer.limits.tokens, "cost_usd": newer.limits.cost_usd}
+    return config.model_copy(update={"limits": config.limits.model_copy(update=budget)})
 
 
 def _file_at(git: Git, commit: str, name: str) -> str | None:

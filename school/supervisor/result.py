@@ -82,6 +82,9 @@ def for_people(result: Result, instructions: Instructions) -> Iterator[str]:
             yield from (f"  {line}" for line in found)
         elif row["bead"] and row["outcome"] in _ENDED_WITHOUT_BRANCH and result.plan is not None:
             yield from _undelivered(row, result.plan.repository)
+        elif row["outcome"] == "expired" and row["reason"].startswith("budget: "):
+            yield f"\n{row['id']}: {row['reason']}; its work waits for its review"
+            yield "  again:  commit a higher limit in school.toml, then the same command, or --resume"
     if result.exit > SIGNALLED or result.error:
         yield f"Continue with: python conductor.py --resume --repo {shlex.quote(result.document['repo'])}"
     yield last_line(result.document["counts"])

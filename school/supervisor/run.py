@@ -28,6 +28,7 @@ from school.errors import (
     SchoolError,
     WorktreeError,
 )
+from school.review.budget import owing, said
 from school.supervisor.absence import REASONS
 from school.supervisor.beads import repository_terms
 from school.supervisor.board import Bag, View, bag_of
@@ -137,8 +138,8 @@ class Run:
         while not self.signals.received:
             refuse_full(self.plan.settings)
             views = self.look()
-            self.watch_teachers(views)
             acted = [self.try_to(view) for view in views]
+            self.watch_teachers([view for view in views if view.bead not in self.over])
             if any(acted) or self.starter.start_ready(self.round, self.waiting(views)):
                 continue
             if not self.awaited() and not self.next_round():
@@ -160,6 +161,7 @@ class Run:
                 self.ground.register.adopt(bag)
                 views.append(View(bag, state, decide(state, leaf_lives=self.leaves.lives(bead))))
         self.leaves.reap()
+        self.starter.count(view.bag for view in views)
         self.suspect(views)
         self.narrator.show(views)
         return views
@@ -263,7 +265,11 @@ class Run:
         return False
 
     def review(self, view: View) -> bool:
-        """Wait for the teachers within the limits, or with ``--sync`` be them."""
+        """Wait for the teachers within the limits, or with ``--sync`` be them; not at all where the budget stopped them."""
+        if self.starter.renew(view.bag):
+            return True
+        if not owing(view.bag):
+            return self.stop_for_budget(view.bag)
         if self.reviewer is not None:
             return self.judge(view.bag)
         now = clock.parse(clock.now())
@@ -284,6 +290,13 @@ class Run:
                 continue
             moved = self.reviewer(role, bag["bead"]) in ("PASS", "FAIL", "NO_VERDICT") or moved
         return moved
+
+    def stop_for_budget(self, bag: Bag) -> bool:
+        """Nobody who is still to judge *bag* has enough left to: it waits for a run with a higher limit."""
+        if why := said(bag):  # else its record could not be had just now
+            self.expire(bag, f"budget: {why}")
+            self.starter.halt(why)
+        return bool(why)
 
     def expire(self, bag: Bag, why: str) -> None:
         """Not waited for any longer in this run; the record stays as it is."""

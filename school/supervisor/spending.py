@@ -1,8 +1,8 @@
 """What the attempts at a run's tasks have used, against ``[limits] tokens`` and ``cost_usd``.
 
 ``count(bag)`` takes what one bead used, its student with its coach and its two reviewers, once however often it is told. ``over`` says which
-limit is reached, ``left`` what one more attempt may use. Every attempt at the tasks of the run counts, also those of earlier
-runs, so that a limit is a limit however often a run is begun again; a higher one lets it go on.
+limit is reached, ``left`` what one more attempt may use, ``share`` what one that is there may use in all. Every attempt at the tasks
+of the run counts, also those of earlier runs, so that a limit is a limit however often a run is begun again; a higher one lets it go on.
 
 Not promised: that a limit is kept to the last token. Attempts that are under way are never ended for it, and each of them was
 told what was left when it began. A cost that nobody knows counts as nothing.
@@ -10,29 +10,11 @@ told what was left when it began. A cost that nobody knows counts as nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from school.contracts import TEACHER_ROLES
-
-_TOKENS: Final = ("input_tokens", "output_tokens")
-
-
-def used_by(bag: Mapping[str, Any]) -> tuple[int, float]:
-    """(tokens, USD) of one bead."""
-    usage = bag.get("usage") or {}
-    reviews = ((bag.get(f"{role}_review") or {}).get("usage") for role in TEACHER_ROLES)
-    usages = [usage, usage.get("coach"), *reviews]
-    tokens = sum(_number(usage, name) for usage in usages for name in _TOKENS)
-    return int(tokens), sum(_number(usage, "cost_usd") for usage in usages)
-
-
-def _number(usage: object, name: str) -> float:
-    value = usage.get(name) if isinstance(usage, Mapping) else None
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return max(0.0, float(value)) if fine else 0.0  # type: ignore[arg-type]
+from school.review.budget import used_by
 
 
 @dataclass(slots=True)
@@ -68,5 +50,14 @@ class Spending:
             "cost_usd": None if self.cost_usd is None else max(1e-6, round(self.cost_usd - cost, 6)),
         }
 
-    def _used(self) -> tuple[int, float]:
-        return sum(tokens for tokens, _ in self.beads.values()), sum(cost for _, cost in self.beads.values())
+    def share(self, bag: Mapping[str, Any]) -> dict[str, Any]:
+        """What *bag* may use in all: the limits less what the others used, below 0 where that is more."""
+        tokens, cost = self._used(but=str(bag["bead"]))
+        return {
+            "tokens": None if self.tokens is None else self.tokens - tokens,
+            "cost_usd": None if self.cost_usd is None else round(self.cost_usd - cost, 6),
+        }
+
+    def _used(self, but: str = "") -> tuple[int, float]:
+        used = [what for bead, what in self.beads.items() if bead != but]
+        return sum(tokens for tokens, _ in used), sum(cost for _, cost in used)

@@ -8,12 +8,15 @@ agents are all away (``absence``) waits for the first of them, while others go o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import bookbag
-from school.contracts import AgentSpec, dump
+from school.contracts import TEACHER_ROLES, AgentSpec, dump
+from school.records.moves import WAITING
+from school.review import budget
+from school.review.filed import models_due
 from school.scores import ScoreBook
 from school.supervisor import beads
 from school.supervisor.absence import REASONS, Absences
@@ -176,10 +179,36 @@ class Starter:
             self.narrator.halted(self.absences.note(agent, reason, str(bag.get("retry_at") or "")))
         elif bag.get("claim"):
             self.absences.back(agent)
-        self.spending.count(bag)
         if reason == "budget":
             self.halt(str(bag.get("summary") or "a budget is used up").partition("; ")[0])
-        self.halt_when_spent()
+        self.count([bag])
+
+    def count(self, bags: Iterable[Bag]) -> None:
+        """Take what *bags* have used by now, ended or not."""
+        if self.spending.limited:
+            for bag in bags:
+                self.spending.count(bag)
+            self.halt_when_spent()
+
+    def renew(self, bag: Bag) -> bool:
+        """Give *bag*, which waits for a model's verdict, the share that it has by now; whether its record changed.
+
+        So a higher limit lets go on what a lower one stopped, and what others use meanwhile is not spent twice.
+        """
+        share = self.spending.share(bag)
+        asked = any(models_due(bag, role) for role in TEACHER_ROLES)
+        if not asked or budget.renewed(bag, share) is bag:
+            return False
+
+        def change(now: Bag) -> dict[str, Any]:
+            return dict(budget.renewed(now, share) if bookbag.bookbag_state(now) in WAITING else now)
+
+        written = bookbag.update_bookbag(bag["bead"], change, by="conductor")
+        if written is None or written["rev"] == bag["rev"]:
+            return False
+        if not budget.said(written):
+            bookbag.BookbagSignal(bag["bead"]).ready()  # a teacher that stands here need not wait for its next look
+        return True
 
     def halt_when_spent(self) -> None:
         if over := self.spending.over():

@@ -10,7 +10,8 @@ killed anywhere loses no verdict and gives none twice:
 5. the verdict is entered under the bead's lock, if it is still empty.
 
 A review that reached no verdict is only counted in the bag, with a back-off; the third blocks the bead for a human,
-with the reason. Whatever a check or the machine does wrong ends here, at one seam, as NO_VERDICT with the reason:
+with the reason. One that the budget stopped is not even counted: it says what it is short of, and nothing is due until the
+conductor takes that away (``school.review.budget``). Whatever a check or the machine does wrong ends here, at one seam, as NO_VERDICT with the reason:
 never as the student's fault, never as a PASS. A review that is cancelled counts as nothing.
 
 Errors: only what keeps the bag itself from being read or written (BookbagInvalidError, MachineError).
@@ -47,6 +48,7 @@ from school.contracts import (
 )
 from school.errors import BookbagInvalidError, SchoolError, TeacherError
 from school.records.moves import WAITING
+from school.review.budget import stopped
 from school.review.filed import without_evidence
 from school.review.verdicts import decide, review_id, usage_sum
 from school.settings import Settings
@@ -104,7 +106,11 @@ class Desk:
     # --- what is due --------------------------------------------------------------------------------------
 
     def due(self, bag: Mapping[str, Any]) -> bool:
-        """Whether this role owes *bag* a verdict, back-off or not. A seed record names no tree: nothing to judge."""
+        """Whether this role may get on with a verdict of *bag*, back-off or not."""
+        return self.owes(bag) and not stopped(bag, self.role)
+
+    def owes(self, bag: Mapping[str, Any]) -> bool:
+        """Whether this role owes *bag* a verdict. A seed record names no tree: nothing to judge."""
         waits = bookbag.bookbag_state(bag) in WAITING and not bag.get(f"{self.role}_verdict")
         return waits and "schema" in bag
 
@@ -134,7 +140,7 @@ class Desk:
         if review.verdict and finished is None:
             review = self._keep(bag, review)
         outcome = self._enter(bag, review) if review.verdict else self._count(bag, review)
-        if outcome != "SKIPPED":
+        if outcome != "SKIPPED" and not review.short_of:
             self.remember(bag, review, outcome)
         return outcome
 
@@ -156,7 +162,7 @@ class Desk:
                 "review_id": review_id(bag["bead"], str(bag.get("tree", "")), self.role)
                 if bag.get("tree")
                 else "",
-                "attempts": int(before.get("attempts", 0)) + 1,
+                "attempts": int(before.get("attempts", 0)) + (0 if review.short_of else 1),
                 # What an attempt without a verdict used was used all the same.
                 "usage": usage_sum([used for used in (before.get("usage"), review.usage) if used]),
                 "memory": session,
@@ -359,7 +365,7 @@ class Desk:
 
         def change(bag: dict[str, Any]) -> dict[str, Any]:
             same = all(bag.get(name) == judged.get(name) for name in ("tree", "head_commit", "base_commit"))
-            return bag | said if self.due(bag) and same else bag
+            return bag | said if self.owes(bag) and same else bag
 
         bag = self._update(judged["bead"], change)
         if bag is None or bag.get(f"{self.role}_review") != said[f"{self.role}_review"]:
@@ -368,15 +374,15 @@ class Desk:
         return str(review.verdict)
 
     def _count(self, judged: Mapping[str, Any], review: Review) -> str:
-        """Count a review without a verdict; the third blocks the bead, with the reason, for a human."""
-        attempts = review.attempts
-        if attempts < ATTEMPTS_MAX:
+        """Count a review without a verdict; the third blocks the bead, with the reason, for a human. No budget is no attempt."""
+        attempts, counted = review.attempts, 0 if review.short_of else 1
+        if counted and attempts < ATTEMPTS_MAX:
             until = clock.parse(clock.now()) + timedelta(
                 seconds=BACK_OFF_S[min(attempts, len(BACK_OFF_S)) - 1]
             )
             review = review.model_copy(update={"not_before": max(until, _reset(review)).isoformat()})
         said: dict[str, Any] = {f"{self.role}_review": dump(review)}
-        if attempts >= ATTEMPTS_MAX:
+        if counted and attempts >= ATTEMPTS_MAX:
             said |= {
                 "status": "blocked",
                 "reason": bounded(f"no verdict from the {self.role}: {review.reason}", 2000),
@@ -384,7 +390,7 @@ class Desk:
 
         def change(bag: dict[str, Any]) -> dict[str, Any]:
             before = (bag.get(f"{self.role}_review") or {}).get("attempts", 0)
-            return bag | said if self.due(bag) and before == attempts - 1 else bag
+            return bag | said if self.owes(bag) and before == attempts - counted else bag
 
         _log.warning(
             "review.no_verdict", bead=judged["bead"], role=self.role, attempt=attempts, why=review.reason

@@ -613,7 +613,16 @@ def test_the_budget_is_asked_before_each_call(
     assert len(model.asked) == calls
     assert says in result.no_verdict
     assert bool(result.no_verdict) is bool(says)
+    assert bool(result.short_of) is bool(says)
     assert result.retry_at == ""
+
+
+def test_what_a_call_takes_that_was_not_made_is_its_prompt_and_a_short_answer(judged: Judged) -> None:
+    model = Model("prose", PASSED)
+    ask(judged, model, limits={})
+    prompts = [len(system) + len(prompt) for system, prompt in model.asked]
+    result = ask(judged, Model(PASSED), limits={"tokens": 50})
+    assert result.short_of == {"tokens": pytest.approx(prompts[0] // 4 + 16, abs=5), "cost_usd": 0.0}
 
 
 def test_what_the_other_lenses_of_a_review_used_counts(judged: Judged) -> None:

@@ -174,6 +174,7 @@ def test_the_queue_counts_each_state_and_who_has_to_judge(state: State, school: 
     names = ("running", "written", "cto_reviewed", "coo_reviewed", "reviewed", "scored", "blocked", "failed")
     assert [queue[name] for name in names] == [1, 1, 1, 1, 1, 1, 1, 0]
     assert (queue["waiting"], queue["for_cto"], queue["for_coo"], queue["in_flight"]) == (3, 2, 2, 4)
+    assert queue["for_budget"] == 0
     assert 0 <= queue["oldest_wait_s"] < 60
 
 

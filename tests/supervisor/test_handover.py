@@ -120,3 +120,12 @@ def test_a_teacher_without_a_record_shows_no_progress(case):
     case.teachers = {"cto": None, "coo": None}
     assert case.look() == ""
     assert "no progress" in case.after(121)
+
+
+def test_whom_the_budget_stopped_is_not_waited_for_and_the_other_is(case):
+    case.bag["cto_review"] = {"short_of": {"tokens": 5000}}
+    case.look()
+    for step in range(3):
+        case.teachers["coo"]["progress"] = step + 1
+        assert case.after(119) == ""
+    assert case.after(121) == "no progress by coo for 120 s"

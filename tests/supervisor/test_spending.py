@@ -2,7 +2,8 @@
 
 import pytest
 
-from school.supervisor.spending import Spending, used_by
+from school.review.budget import used_by
+from school.supervisor.spending import Spending
 
 
 def bag(bead="b", usage=None, cto=None, coo=None):
@@ -53,3 +54,14 @@ def test_no_limit_is_never_over():
     spending = Spending(None, None)
     spending.count(bag(usage={"input_tokens": 10**12, "cost_usd": 1e9}))
     assert (spending.limited, spending.over()) == (False, "")
+
+
+def test_a_share_is_the_limits_less_what_the_others_used():
+    spending = Spending(tokens=100, cost_usd=0.5)
+    spending.count(bag(usage={"input_tokens": 40, "cost_usd": 0.2}))
+    spending.count(bag("c", coo={"input_tokens": 70, "cost_usd": 0.4}))
+    assert spending.share({"bead": "b"}) == {"tokens": 30, "cost_usd": 0.1}
+    assert spending.share({"bead": "c"}) == {"tokens": 60, "cost_usd": 0.3}
+    # Below 0, so that what is said of how much is lacking is true.
+    assert spending.share({"bead": "new"}) == {"tokens": -10, "cost_usd": -0.1}
+    assert Spending(None, None).share({"bead": "b"}) == {"tokens": None, "cost_usd": None}
