@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,18 @@ CALC_FILES = {
     "README.md": "# calc\n\nA small calculator.\n",
     ".gitignore": "__pycache__/\n*.pyc\n",
 }
+
+
+@contextmanager
+def small_disk(place: Path, mebibytes: int) -> Iterator[Path]:
+    """A file system of that size at *place*, which is made; a loud skip where none may be mounted."""
+    place.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(place)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs of {mebibytes} MiB cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        while place.is_mount():  # a test may have put a second one over it
+            subprocess.run(["umount", "-l", str(place)], check=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.preload import DISK, NO_FLOCK, Clock, build
-from tests.support import ROOT, git
+from tests.support import ROOT, git, small_disk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -81,16 +81,8 @@ def test_an_input_output_error_while_a_record_is_written(
 
 @pytest.fixture
 def mounted(case: Case) -> Iterator[Case]:
-    case.state.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(case.state)]
-    made = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {made.stderr.strip()}")
-    try:
+    with small_disk(case.state, 64):
         yield case
-    finally:
-        while case.state.is_mount():  # the student may have put a second one over it
-            subprocess.run(["umount", "-l", str(case.state)], check=True)
 
 
 def test_a_disk_that_becomes_read_only(mounted: Case) -> None:

@@ -8,15 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import conductor
 from school import settings as school_settings
-from tests.support import ROOT, git, without_bubblewrap, write_tree
+from tests.support import ROOT, git, small_disk, without_bubblewrap, write_tree
 
 pytestmark = pytest.mark.e2e
 
@@ -272,24 +270,10 @@ def test_a_state_directory_that_is_a_file(refuse, repo, own_home):
     refuse(*with_tasks(repo, TASK), code=MACHINE, says=r"\.hermes")
 
 
-@contextmanager
-def small_disk(place: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
-    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"a small tmpfs cannot be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
-
-
 @pytest.mark.parametrize("variable", ["HERMES_HOME", "BOOKBAG_DIR", "SIGNAL_DIR", "LOCK_DIR"])
 def test_a_full_disk(repo, own_home, variable):
     """Any part of the state on a file system that is too small; nothing is made, there or elsewhere."""
-    with small_disk(own_home / "small") as small:
+    with small_disk(own_home / "small", 2) as small:
         place = {variable: str(small / "h")}
         before = tree_of(own_home)
         done = run_conductor("--repo", str(repo), "--task", "x", "--run", "true", **place)
@@ -300,7 +284,7 @@ def test_a_full_disk(repo, own_home, variable):
 
 def test_the_disk_of_the_repository_is_full_when_its_work_is_done(repo, own_home):
     """The run ends and names the disk; with room again the next one delivers what was judged."""
-    with small_disk(own_home / "small") as small:
+    with small_disk(own_home / "small", 2) as small:
         there = small / "repo"
         subprocess.run(["git", "clone", "-q", str(repo), str(there)], check=True)
         fill = f"cat /dev/zero > {shlex.quote(str(small / 'fill'))} || echo new > added.txt"
@@ -325,7 +309,7 @@ def test_the_disk_of_the_repository_is_full_when_its_work_is_done(repo, own_home
 
 
 def test_init_leaves_no_half_a_file_on_a_full_disk(repo, own_home):
-    with small_disk(own_home / "small") as small:
+    with small_disk(own_home / "small", 2) as small:
         there = small / "repo"
         subprocess.run(["git", "clone", "-q", str(repo), str(there)], check=True)
         subprocess.run(["sh", "-c", f"cat /dev/zero > {shlex.quote(str(small / 'fill'))}"], check=False)

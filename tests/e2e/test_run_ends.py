@@ -16,7 +16,7 @@ import pytest
 
 import bookbag
 from tests.e2e.projects import environment
-from tests.support import ROOT, git
+from tests.support import ROOT, git, small_disk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -183,17 +183,7 @@ with open(full, "wb", buffering=0) as file:
 
 def test_a_disk_that_fills_while_only_teachers_write_ends_the_run_resumable(repo, own_home, tmp_path):
     """What fills it is run by a teacher; the bead is neither taken for slow nor left to a human."""
-    small = tmp_path / "small"
-    small.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(small)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small tmpfs cannot be mounted here: {mounted.stderr.strip()}")
-    try:
+    with small_disk(tmp_path / "small", 64) as small:
         fills = tmp_path / "fills.py"
         fills.write_text(FILL)
         verify = [sys.executable, str(fills), str(small), str(small / "full")]
@@ -216,8 +206,6 @@ def test_a_disk_that_fills_while_only_teachers_write_ends_the_run_resumable(repo
         (again,) = document["tasks"]
         assert again["bead"] == row["bead"], stderr
         assert (code, again["outcome"], again["attempts"]) == (0, "accepted", 1), stderr
-    finally:
-        subprocess.run(["umount", "-l", str(small)], check=True)
 
 
 FILLS = """\
@@ -234,13 +222,7 @@ class FillTest(unittest.TestCase):
 def test_work_whose_tests_fill_the_disk_is_not_accepted_and_the_run_goes_on(
     repo, own_home, tmp_path, sandbox
 ):
-    roomy = tmp_path / "roomy"
-    roomy.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(roomy)]
-    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}")
-    try:
+    with small_disk(tmp_path / "roomy", 400) as roomy:
         (repo / "school.toml").write_text(
             f'[verify]\ncommands = [["python3", "-m", "unittest", "discover"]]\n[sandbox]\nmode = "{sandbox}"\n'
         )
@@ -254,11 +236,11 @@ def test_work_whose_tests_fill_the_disk_is_not_accepted_and_the_run_goes_on(
         ]
         (repo / "tasks.json").write_text(json.dumps({"version": 1, "tasks": tasks}))
         env = environment(own_home, HERMES_HOME=str(roomy / "h"), TMPDIR=str(roomy))
-        code, document, stderr = conduct("--repo", str(repo), "--tasks", str(repo / "tasks.json"), "--loop", env=env)
+        code, document, stderr = conduct(
+            "--repo", str(repo), "--tasks", str(repo / "tasks.json"), "--loop", env=env
+        )
         assert "tasks" in document, document
         outcomes = {row["id"]: row["outcome"] for row in document["tasks"]}
         assert (code, outcomes) == (1, {"hostile": "rejected", "good": "accepted"}), (document, stderr)
         (said,) = [row for row in document["tasks"] if row["id"] == "hostile"]
         assert "it filled the disk" in json.dumps(said), said
-    finally:
-        subprocess.run(["umount", "-l", str(roomy)], check=True)

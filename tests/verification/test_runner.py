@@ -12,7 +12,7 @@ import pytest
 from school.errors import MachineError
 from school.verification.reports import COMMAND
 from school.verification.runner import RECEIPT_OUTPUT_BYTES, CheckRun, run_check
-from tests.support import write_tree
+from tests.support import small_disk, write_tree
 from tests.verification.support import PYTEST, UNITTEST
 
 
@@ -262,32 +262,18 @@ def test_a_run_of_cargo_that_ends_before_its_own_end(tree: Path, printed: str, o
 
 
 def test_what_fails_on_a_full_disk_shows_nothing(tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)]
-    made = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"a small tmpfs cannot be mounted here: {made.stderr.strip()}")
-    try:
+    with small_disk(tmp_path / "small", 2) as small:
         (small / "full").write_bytes(bytes(1536 * 1024))
         with pytest.raises(MachineError, match=r"^verification: failed, and .*/small is full$"):
             run(small, ["false"])
         assert run(small, ["true"]).outcome == "passed"
-    finally:
-        subprocess.run(["umount", "-l", str(small)], check=True)
 
 
 @pytest.fixture
 def roomy(tmp_path: Path) -> Iterator[Path]:
     """A working tree on a disk of 400 MiB, which a command fills in less than a second."""
-    place = tmp_path / "roomy"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(place)]
-    made = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {made.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with small_disk(tmp_path / "roomy", 400) as place:
+        yield place
 
 
 @pytest.mark.parametrize("pause", ["", "; sleep 0.02"])
