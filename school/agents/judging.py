@@ -3,7 +3,8 @@
 ``judged`` decides how a turn ended, from what its CLI reported and from how its process ended. What the CLI reported
 counts more than an exit status: a status of 0 proves nothing, and one of 1 nothing beside a reported end. A turn that
 was ended from outside has that reason, unless the last that the CLI had to say was that its endpoint fails or refuses,
-or it stood still while it waited for its model: then that is why, and not the student. ``combined`` adds the turns up: as the last of them ended, or, where that was a
+or it stood still while it waited for its model: then that is why, and not the student. So it is where the first turn ended
+and there was neither a word nor a call in it. ``combined`` adds the turns up: as the last of them ended, or, where that was a
 further one that broke off (``further``), as the one before it.
 """
 
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from school.agents import further
 from school.agents.presets.base import Reading
+from school.agents.presets.faults import NEVER_BEGAN, SILENT
 from school.contracts import AgentOutcome, AgentSpec, Claim, bounded
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024
@@ -65,6 +67,8 @@ def judged(
 ) -> Turn:
     """What a turn came to; *kept_waiting* is whether nothing was told for so long that a waiting model is to blame."""
     reason, detail = _ending(outcome, reading, spec, kept_waiting=kept_waiting)
+    if spec.preset and number == 1 and not (reason or reading.answer or reading.tools or outcome.claimed):
+        reason, detail = "unavailable", f"{spec.name}: {SILENT}"
     if reading.retry_at and reason == "quota" and not outcome.claim.retry_at:
         outcome.claim.retry_at = reading.retry_at
     outcome.usage = {**outcome.usage, **reading.usage}
@@ -99,8 +103,7 @@ def _cut_short(outcome: AgentOutcome, reading: Reading, why: str, *, kept_waitin
     stood_still = outcome.reason in ("stalled", "startup") or (outcome.reason == "timeout" and kept_waiting)
     if stood_still and reading.waiting:
         waited = "it waited for an answer of its model"
-        mute = "it never began: perhaps it waits for a login, for trust in the folder, or for its endpoint"
-        return "unavailable", f"{outcome.detail}; {waited if reading.session else mute}"
+        return "unavailable", f"{outcome.detail}; {waited if reading.session else NEVER_BEGAN}"
     return outcome.reason, outcome.detail + (f"; its last error{why}" if why else "")
 
 

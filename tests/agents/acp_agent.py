@@ -227,13 +227,13 @@ class Scripted:
                 except BlockingIOError:
                     await asyncio.sleep(0.001)
 
-    async def do_flood(self, mebibytes: int, lines: bool) -> None:
+    async def do_flood(self, mebibytes: int, lines: bool, fd: int = 1) -> None:
         chunk = (b"x" * (1024 * 1024 - 1)) + (b"\n" if lines else b"x")
         for _ in range(mebibytes):
             view = memoryview(chunk)
             while view:
                 try:
-                    view = view[os.write(1, view) :]
+                    view = view[os.write(fd, view) :]
                 except BlockingIOError:
                     await asyncio.sleep(0.001)
 

@@ -130,6 +130,7 @@ BEHAVIOURS = {
     "errors-for-ever": lambda: errors_for_ever("Reconnecting... waiting for network (Connection failed)"),
     "odd-errors-for-ever": lambda: errors_for_ever("something went sideways"),
     "empty-answer": lambda: (begin(), end("")),
+    "no-word": lambda: (begin(), edit(), end("")),
     "malformed": malformed,
     "nothing": lambda: None,
     "137": lambda: (begin(), edit(), os._exit(137)),

@@ -217,19 +217,27 @@ def test_how_it_fails_is_the_reason(drive: Drive, steps: list[Any], reason: str,
 def test_an_agent_that_is_mute_from_the_start(drive: Drive) -> None:
     drive.limits = {"startup_timeout_s": 3.0}
     outcome = drive.run(scripted([["at", "initialize", "mute"]]))
-    assert outcome.reason == "startup"
+    assert outcome.reason == "unavailable"
+    assert "it never began" in outcome.detail
 
 
-def test_an_agent_that_falls_silent(drive: Drive) -> None:
-    drive.limits = {"stall_timeout_s": 2.0}
-    outcome = drive.run(scripted([["say", "half"], ["mute"]]))
-    assert outcome.reason == "stalled"
-    assert "for 2 s" in outcome.detail
+BEGUN = {"sessionUpdate": "tool_call", "toolCallId": "c-1", "kind": "execute", "status": "in_progress"}
 
 
-def test_an_agent_out_of_time(drive: Drive) -> None:
-    outcome = drive.run(scripted([["say", "half"], ["mute"]], timeout_s=4.0))
-    assert outcome.reason == "timeout"
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([["say", "half"]], "unavailable"),
+        ([["update", BEGUN]], "timeout"),
+        ([["terminal", "sleep", "60"]], "timeout"),
+    ],
+)
+def test_an_agent_out_of_time(drive: Drive, steps: list[Any], reason: str) -> None:
+    """Silent, and with nothing of its own at work, it waited for its model."""
+    outcome = drive.run(scripted([*steps, ["mute"]], timeout_s=4.0))
+    assert outcome.reason == reason
+    assert outcome.detail.startswith("zed: not ended after 4 s")
+    assert ("; it waited for an answer of its model" in outcome.detail) == (reason == "unavailable")
 
 
 def test_a_cancelled_agent_is_asked_to_stop(drive: Drive) -> None:
@@ -275,7 +283,7 @@ def test_what_it_leaves_behind_is_ended(drive: Drive, tmp_path: Path) -> None:
     [
         (["error", -32603, "429 rate limit reached, try again in 2 hours"], "quota: zed: "),
         (["die", 7], "exit: zed ended with exit status 7"),
-        (["mute"], "stalled: zed: no output"),
+        (["mute"], "unavailable: zed: no output"),
         (["stop", "refusal"], "refused: zed: the agent refused to go on"),
     ],
 )

@@ -56,6 +56,7 @@ def place(tmp_path: Path, school: Settings) -> Place:
         ),
         ("malformed", "exit", True, "ended with exit status 0 and reported no end of its turn"),
         ("nothing", "exit", True, "ended with exit status 0 and reported no end of its turn"),
+        ("empty-answer", "unavailable", False, "ended without a word and without a call"),
         ("137", "killed", True, "137"),
         ("asks", "login", False, "Do you trust the files in this folder?"),
         ("waits-for-a-login", "unavailable", False, "perhaps it waits for a login"),
@@ -84,7 +85,7 @@ def test_out_of_time_is_whose_fault_it_is(place: Place, behaviour: str, reason: 
     assert outcome.detail.endswith("; it waited for an answer of its model") is waited
 
 
-@pytest.mark.parametrize("behaviour", ["good", "empty-answer", "undecodable", "grandchild"])
+@pytest.mark.parametrize("behaviour", ["good", "no-word", "undecodable", "grandchild"])
 def test_an_end_that_was_reported_is_handed_over(place: Place, behaviour: str) -> None:
     outcome = place.run(fake(behaviour), **QUICK)
     assert (outcome.reason, outcome.exit_code, outcome.claimed) == ("", 0, True)

@@ -31,7 +31,7 @@ NOW = datetime(2026, 11, 30, 19, 30, tzinfo=UTC)
         ("no answer timed out", "unavailable"),
         ("'utf-8' codec can't decode byte 0xff", "unavailable"),
         ("", ""),
-        ("the model returned empty content", ""),
+        ("the model returned empty content", "unavailable"),
         ("RepeatedFormatError", ""),
         ("could not find file 14290", ""),
         ("port 15003 of the tests", ""),

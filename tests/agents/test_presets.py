@@ -111,7 +111,7 @@ def test_the_session_that_a_further_turn_needs(preset: str, session: str) -> Non
         ("hermes", "down", 0, "unavailable", "", "Connection error"),
         ("hermes", "401", 0, "login", "", "HTTP 401"),
         ("hermes", "cut", 2, "unavailable", "", "stream was cut"),
-        ("hermes", "emptyanswer", 0, "exit", "", "the model returned empty content"),
+        ("hermes", "emptyanswer", 0, "unavailable", "", "the model returned empty content"),
     ],
 )
 def test_a_turn_that_failed(

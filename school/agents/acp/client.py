@@ -164,12 +164,15 @@ class Client:
 
     # --- terminals --------------------------------------------------------------------------------------
 
+    def running(self) -> int:
+        """How many terminals have not ended."""
+        return sum(not terminal.done.is_set() for terminal in self._terminals.values())
+
     def _create(self, params: Mapping[str, Any]) -> dict[str, Any]:
         if self.read_only:
             self._refuse(f"run {params['command']}: this role runs nothing")
             raise ValueError("this role runs nothing")
-        running = [terminal for terminal in self._terminals.values() if not terminal.done.is_set()]
-        if len(running) >= TERMINALS_MAX:
+        if self.running() >= TERMINALS_MAX:
             raise ValueError(f"{TERMINALS_MAX} terminals are running")
         cwd = self._place({"path": params.get("cwd") or "."})
         words = [str(params["command"]), *map(str, params.get("args") or [])]

@@ -2,7 +2,7 @@
 
 A ``Transport`` of the library: ``send`` and ``receive`` move messages, None is the end. What is no JSON object is passed over
 (some agents print a greeting), but no more than ``JUNK_MAX`` times in a row: then the agent speaks no ACP, and for us
-its output ends. ``fault`` says so. A line of any length costs no more memory than the talk allows, and an agent that asks
+its output ends. ``fault`` says so, ``printed`` is the last that it wrote of that kind. A line of any length costs no more memory than the talk allows, and an agent that asks
 without taking answers is read no further while ``OPEN_MAX`` of its requests wait for one.
 """
 
@@ -24,6 +24,7 @@ class Transport:
 
     def __init__(self, wire: Wire) -> None:
         self.fault = ""
+        self.printed = ""
         self._gone = False
         self._wire = wire
         self._turn = asyncio.Lock()
@@ -66,9 +67,9 @@ class Transport:
                     await self._open.acquire()
                 return message
             junk += bool(line.strip())
+            self.printed = line[:SHOWN].decode("utf-8", "backslashreplace").strip() or self.printed
             if junk > JUNK_MAX:
-                shown = line[:SHOWN].decode("utf-8", "backslashreplace").strip()
-                self.fault = f"it speaks no ACP; it wrote: {shown}"
+                self.fault = f"it speaks no ACP; it wrote: {self.printed}"
         return None
 
     async def close(self) -> None:

@@ -9,8 +9,9 @@ transcript and told to nobody.
 ``{model}`` in argv is replaced; the rest is the agent's own configuration.
 
 An agent that dies is noticed by the end of its output, one that is mute by the limits on its process: start-up before
-a session stands, silence afterwards. Errors that it reports are read for quota, login and a failing endpoint. When the
-run is cancelled, the agent is asked to stop and has ``CANCEL_S`` for it. Its tokens are what it says of them; once the
+a session stands, silence afterwards. Errors that it reports are read for quota, login and a failing endpoint, and so is
+what it says in the place of an answer that it did not get (``blame``). When the run is cancelled, the agent is asked to
+stop and has ``CANCEL_S`` for it. Its tokens are what it says of them; once the
 run's limit is reached it gets no further turn.
 """
 
@@ -19,17 +20,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from school.agents.acp.blame import DETAIL_BYTES_MAX, never_began, unanswered, waited
 from school.agents.acp.calls import Calls, cut_short, event
 from school.agents.acp.client import TERMINAL_BYTES, Client
 from school.agents.acp.lines import Transport
 from school.agents.claim import read_claim
 from school.agents.presets.base import dollars, whole
-from school.agents.presets.faults import fault
+from school.agents.presets.faults import NEVER_BEGAN, fault
 from school.agents.process import Job
 from school.agents.prompt import prompt_for
 from school.agents.talk import Wire, converse
@@ -45,7 +48,6 @@ PLATFORM: Final = "school"
 CANCEL_S: Final = 2.0
 LOOK_S: Final = 0.25
 TEXT_CHARS_MAX: Final = 4 * 1024 * 1024
-DETAIL_BYTES_MAX: Final = 1000
 AUTH_REQUIRED: Final = -32000
 GO_ON: Final = (
     "Automatic message, not a new task: your turn was broken off because it seemed to be stuck. "
@@ -77,6 +79,7 @@ def run_acp(job: Job, brief: Brief) -> AgentOutcome:
     lead = _Lead(job, prompt, read_only=brief.role in READ_ONLY_ROLES)
     argv = [word.replace("{model}", job.spec.model) for word in job.spec.argv]
     outcome = converse(job, argv, lead.speak, timeout_s=job.time_limit_s, cancel_s=CANCEL_S)
+    lead.blame(outcome)
     return lead.turns.conclude(outcome, lead.end)
 
 
@@ -104,6 +107,9 @@ class _Lead:
         self._said: list[str] = []
         self._room = TEXT_CHARS_MAX
         self._answer = ""
+        self._printed = ""
+        self._waits = False
+        self._heard_at = time.monotonic()
         self._broken_off = False
 
     async def speak(self, wire: Wire) -> None:
@@ -120,7 +126,9 @@ class _Lead:
         except RequestError as error:
             self._reported(error)
         except TimeoutError:
-            self.end.reason, self.end.detail = "startup", "it did not begin a session in time"
+            within = f"{self.job.limits.startup_timeout_s:g} s"
+            self.end.reason = "unavailable"
+            self.end.detail = f"it did not begin a session in {within}; {NEVER_BEGAN}"
         except ConnectionError:
             # It is gone, or as good as gone; how its process ended says the rest.
             self.end.reason, self.end.detail = ("exit", transport.fault) if transport.fault else ("", "")
@@ -130,8 +138,16 @@ class _Lead:
             if not self.end.orderly and self.turns.turn:
                 self.turns.broke_off(self.end.detail or "the agent is gone")
             self.turns.notes += [f"not permitted: {what}" for what in self.client.refused]
+            self._printed = transport.printed
             await self.client.close()
             await connection.close()
+
+    def blame(self, outcome: AgentOutcome) -> None:
+        """Find out what kept an agent that came to no end of its own."""
+        if not self.turns.turn:
+            never_began(outcome, self.end, self._printed, clock.parse(clock.now()))
+        elif self._waits and not self.calls.open() and not self.client.running():
+            self.end.waiting = waited(outcome.reason, time.monotonic() - self._heard_at, self.job)
 
     async def _begin(self, connection: Connection) -> None:
         """Initialize and open a session; TimeoutError when that takes longer than an agent's start may."""
@@ -185,6 +201,9 @@ class _Lead:
                 unknown = ("exit", f"its turn ended as nobody knows that a turn ends: {stop:.40}")
                 self.end.reason, self.end.detail = _STOPS.get(stop, unknown)
                 return
+            if none := unanswered(self._answer, clock.parse(clock.now()), worked=self._worked()):
+                self.end = none
+                return
             with self._wire.at_work():
                 message = self.turns.end(self._answer, read_claim(self.job.result_path)[0])
             if message and (spent := self._spent()):
@@ -192,6 +211,11 @@ class _Lead:
                 break
             synthetic = True
         self.end.orderly = True
+
+    def _worked(self) -> bool:
+        """Whether it did anything so far, as far as it tells."""
+        told = self.turns.tool_calls or self.calls.open()
+        return bool(told) or os.path.lexists(self.job.result_path)
 
     async def _prompt(self, connection: Connection, blocks: list[dict[str, Any]]) -> dict[str, Any] | None:
         """The answer to one prompt; None when the run was cancelled meanwhile.
@@ -201,6 +225,7 @@ class _Lead:
         from acp import RequestError
 
         self._broken_off = False
+        self._waits, self._heard_at = True, time.monotonic()
         asked = self._ask(connection, "session/prompt", sessionId=self.session, prompt=blocks)
         prompt = asyncio.create_task(asked)
         while not (await asyncio.wait({prompt}, timeout=LOOK_S))[0]:
@@ -213,11 +238,15 @@ class _Lead:
                 self._broken_off = True
                 await connection.send_notification("session/cancel", {"sessionId": self.session})
         try:
-            return prompt.result()
+            answer = prompt.result()
         except RequestError:
             if not self._broken_off:
                 raise
-            return {"stopReason": "cancelled"}  # what some make of being told to stop; the next prompt tells
+            answer = {
+                "stopReason": "cancelled"
+            }  # what some make of being told to stop; the next prompt tells
+        self._waits = False
+        return answer
 
     def _must_hear(self) -> bool:
         """Whether there is something that cannot wait, and a turn left to say it in."""
@@ -237,6 +266,7 @@ class _Lead:
 
     async def _handle(self, method: str, params: Any, is_notification: bool) -> dict[str, Any] | None:  # noqa: ANN401
         """One message that is no answer to ours."""
+        self._heard_at = time.monotonic()
         given = params if isinstance(params, dict) else {}
         if not is_notification:
             return await self.client.handle(method, given)

@@ -17,11 +17,17 @@ from school.contracts import bounded
 from school.system.documents import well_formed
 
 _PRINTED_BYTES: Final = 2000
+# Of an agent that was mute from its start until it was ended.
+NEVER_BEGAN: Final = (
+    "it never began: perhaps it waits for a login, for trust in the folder, or for its endpoint"
+)
+# Of one whose first turn ended in good order, and empty.
+SILENT: Final = "its turn ended without a word and without a call: its model answered nothing"
 TEXT_CHARS_MAX: Final = 4000
 LONGEST: Final = timedelta(days=31)
 _QUOTA: Final = re.compile(
     r"\b429\b|rate.?limit|too many requests|usage limit|quota|insufficient_quota|hit your limit|limit reached"
-    r"|out of credits|credit balance|\b402\b",
+    r"|out of credits|credits exhausted|credit balance|\b402\b",
     re.IGNORECASE,
 )
 _LOGIN: Final = re.compile(
@@ -36,7 +42,7 @@ _ABSENT: Final = re.compile(
     r"|econn\w+|etimedout|enotfound|eai_again|could not resolve|name or service not known|network|overloaded"
     r"|service unavailable|bad gateway|internal server error|server.?error|stream (?:was )?(?:disconnected|closed|cut)"
     r"|codec can't decode|utf-?8 error|invalid utf-?8|unterminated string|expecting value|json.?parse|jsondecode"
-    r"|error sending request|timed? ?out|empty (?:response|stream)|apiconnection\w*|fetch failed|cannot connect"
+    r"|error sending request|timed? ?out|empty (?:response|stream|content)|apiconnection\w*|fetch failed|cannot connect"
     r"|idle timeout|incomplete chunked|peer closed|socket (?:hang up|closed|connection was closed)|high demand",
     re.IGNORECASE,
 )

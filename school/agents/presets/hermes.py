@@ -52,6 +52,10 @@ _SESSION: Final = re.compile(rb"^session_id: (\S+)\s*$", re.MULTILINE)
 _FAILED: Final = re.compile(r"^API call failed after \d+ retr.*|^hermes -z: agent failed: .*", re.MULTILINE)
 _REMARK: Final = re.compile(r"^\s*⚠ tirith .*\n", re.MULTILINE)
 _NO_REPLY: Final = re.compile(r"(?:⚠\ufe0f? )?No reply: ")
+_GAVE_UP: Final = re.compile(
+    r"(?:API call failed|Invalid API response) after \d+ retr|Billing or credits exhausted: |HTTP [45]\d\d: "
+    r"|(?:⚠\ufe0f? )?No reply: the model returned empty"
+)
 _CUT: Final = "no answer: the model's stream was cut"
 
 
@@ -93,6 +97,11 @@ class Hermes(Preset):
         if usage and not reading.usage:
             reading.usage = _usage(usage)
         return failed(reading, said)
+
+
+def gave_up(answer: str) -> bool:
+    """Whether *answer* is none of a model's: where nobody asks for its usage file, Hermes says so in the answer's place."""
+    return bool(_GAVE_UP.match(answer))
 
 
 def _home(setting: Setting) -> dict[Path, str]:
