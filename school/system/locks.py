@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Final, Self
 from school.errors import LockLost, LockTimeout, MachineError
 from school.system import files
 from school.system.identity import Owner, alive, identity, is_dead, this_process
+from school.system.turns import Burst, Place, Turn
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -59,10 +60,14 @@ GUARD_TIMEOUT_S: Final = 1.0
 GUARD_LEAST_S: Final = 0.02
 WAIT_MIN_S: Final = 0.001
 WAIT_MAX_S: Final = 0.050
-TURN_S: Final = 0.020
 TURN_PAUSE_S: Final = 0.0001
+# Some looks long, of whoever has the turn.
+GIVE_WAY_S: Final = 0.0003
 RECORD_BYTES_MAX: Final = 4096
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+
+
+_burst = Burst()
 
 
 class OwnedLock:
@@ -71,6 +76,7 @@ class OwnedLock:
     def __init__(self, path: Path | str, guard: Path | str) -> None:
         self.path = os.fspath(path)
         self.guard = os.fspath(guard)
+        self._turn = f"{self.guard}.turn"
         self._held: Owner | None = None
         self._temporary = ""
         self._record = b""
@@ -91,6 +97,8 @@ class OwnedLock:
     def acquire(self, timeout: float = TIMEOUT_S, purpose: str = "") -> bool:
         """Take the lock within *timeout* seconds; whether it was had."""
         assert not self.held, f"{self.path}: not reentrant"
+        if _burst.over(self.path, self._turn, time.monotonic()):
+            time.sleep(GIVE_WAY_S)
         mine = this_process(purpose)
         self._record = mine.text.encode()
         self._write_record()
@@ -117,6 +125,7 @@ class OwnedLock:
                 f"{self.path}: lost to {_who(found) if text is not None else 'nobody: it is gone'}"
             )
         os.unlink(self.path)
+        _burst.release(self.path, time.monotonic())
 
     def __enter__(self) -> Self:
         if not self.acquire(TIMEOUT_S):
@@ -169,13 +178,11 @@ class OwnedLock:
         deadline = time.monotonic() + timeout
         pause = WAIT_MIN_S
         proven = float("-inf")
-        often = False
-        with _Turn(f"{self.guard}.turn") as turn:
+        with Turn(self._turn, time.monotonic()) as turn:
             while True:
                 now = time.monotonic()
-                # Who has the turn queues for the directory with the holder; the others only look, and disturb
-                # nobody with links that fail.
-                if (often or not os.path.lexists(self.path)) and self._link():
+                # A look disturbs nobody; a link that fails keeps the holder waiting for the directory.
+                if not os.path.lexists(self.path) and self._link():
                     return True
                 if now - proven >= WAIT_MIN_S:
                     proven = now
@@ -183,13 +190,13 @@ class OwnedLock:
                         return True
                 if now >= deadline:
                     return False
-                often = turn.mine()
-                if often:
-                    time.sleep(min(deadline - now, TURN_PAUSE_S))
-                else:
+                place = turn.place(now)
+                if place is Place.BEHIND:
                     # Jitter spreads the waiters out.
                     time.sleep(min(deadline - now, pause * (0.5 + os.urandom(1)[0] / 512)))
                     pause = min(WAIT_MAX_S, pause * 1.5)
+                else:
+                    time.sleep(min(deadline - now, TURN_PAUSE_S if place is Place.MINE else WAIT_MIN_S))
 
     def _read(self) -> str | None:
         """The lock's text; None when absent, empty for what cannot be read as a record at all."""
@@ -257,46 +264,6 @@ def _put_aside(directory: str) -> None:
     except OSError:
         head, tail = os.path.split(directory)
         os.rename(directory, os.path.join(head, f".{tail}.{os.urandom(4).hex()}.taken"))
-
-
-class _Turn:
-    """Whose turn it is among those who wait: one of them looks often, the others seldom.
-
-    Without it, who has just released the lock takes it again while all others sleep, and some never get it. It
-    is only a hint, held for ``TURN_S`` at most: a waiter that is stopped while it has the turn delays nobody.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1
-        self._since: float | None = None
-
-    def __enter__(self) -> Self:
-        with contextlib.suppress(OSError):  # a full disk, say: then all look seldom
-            self._fd = os.open(
-                self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, files.FILE_MODE
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-
-    def mine(self) -> bool:
-        """Whether the caller may look often now."""
-        now = time.monotonic()
-        if self._since is not None:
-            if now - self._since < TURN_S:
-                return True
-            self._since = None
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-            return False
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        self._since = now
-        return True
 
 
 def _who(owner: Owner | None) -> str:
