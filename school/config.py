@@ -48,10 +48,11 @@ def load_config(
         _refuse_layer(name, layer)
         merged = _laid_over(merged, layer)
     if overrides:
-        _refuse_layer("the command line", overrides)
+        layers.append(("the command line", dict(overrides)))
+        _refuse_layer(*layers[-1])
         merged = _laid_over(merged, overrides)
     try:
-        return ProjectConfig.model_validate(merged, strict=True)
+        return ProjectConfig.model_validate(merged, strict=True).read_from(layers)
     except ValidationError as error:  # two layers, each right, that do not fit each other
         raise ConfigError("\n".join(_sentences(f"{base_name} over {home_name}", error))) from None
 

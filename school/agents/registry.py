@@ -34,7 +34,6 @@ from school.agents import chores
 from school.agents.presets import find
 from school.agents.presets.base import Preset
 from school.agents.presets.installed import version_of
-from school.config import FILE_NAME
 from school.contracts import AgentConfig, AgentSpec, ProjectConfig
 from school.errors import ConfigError
 
@@ -54,8 +53,9 @@ def resolve(name: str, config: ProjectConfig) -> AgentSpec:
     if name not in config.agents:
         raise ConfigError(f"no agent is called {name!r}; there are {', '.join([*config.agents, *BUILT_IN])}")
     configured = config.agents[name]
-    _check(name, configured)
-    preset = _preset(name, configured)
+    where = f"{config.where('agents', name)}: [agents.{name}]"
+    _check(where, configured)
+    preset = _preset(where, configured)
     return AgentSpec(
         name=name,
         kind=configured.kind,
@@ -73,11 +73,10 @@ def resolve(name: str, config: ProjectConfig) -> AgentSpec:
     )
 
 
-def _preset(name: str, agent: AgentConfig) -> Preset | None:
+def _preset(where: str, agent: AgentConfig) -> Preset | None:
     """The preset that *agent* names; ConfigError where there is none or it cannot be had with the rest."""
     if not agent.preset:
         return None
-    where = f"[agents.{name}]"
     if agent.kind != "command":
         raise ConfigError(f'{where} preset = "{agent.preset}": presets are for kind = "command"')
     if agent.resume or agent.prompt != "stdin":
@@ -97,8 +96,7 @@ def _state_paths(preset: Preset | None, agent: AgentConfig) -> list[str]:
     return preset.state_paths(os.environ)
 
 
-def _check(name: str, agent: AgentConfig) -> None:
-    where = f"[agents.{name}]"
+def _check(where: str, agent: AgentConfig) -> None:
     for variable in (*agent.env, *agent.set_env, *filter(None, [agent.api_key_env])):
         if not variable or "=" in variable or "\0" in variable:
             raise ConfigError(f"{where} env: {variable!r} is no name of a variable")
@@ -159,7 +157,7 @@ def _provider_error(provider: str) -> Exception | None:
 def refuse_models(config: ProjectConfig) -> None:
     """ConfigError for what ``[roles]``, ``[reviewers]`` and ``[coach]`` call a model and nobody could be asked for."""
     problems = [
-        f"{FILE_NAME}: [{table}] {why}"
+        f"{config.where(*table.split('.'), 'model')}: [{table}] {why}"
         for table, model, base_url in _named_models(config)
         if model and (why := model_problem(model, base_url))
     ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from school.contracts.vocabulary import Strict, TeacherRole
 
@@ -143,3 +144,20 @@ class ProjectConfig(Strict):
     delivery: DeliveryConfig = Field(default_factory=DeliveryConfig)
     governor: GovernorConfig = Field(default_factory=GovernorConfig)
     coach: CoachConfig = Field(default_factory=CoachConfig)
+    # What messages call each file that it was read from, and what that says, the lowest first.
+    _layers: list[tuple[str, Mapping[str, Any]]] = PrivateAttr(default_factory=list)
+
+    def read_from(self, layers: Iterable[tuple[str, Mapping[str, Any]]]) -> Self:
+        """Itself, knowing what it was read from."""
+        self._layers = [(name, layer) for name, layer in layers if layer]
+        return self
+
+    def where(self, *keys: str) -> str:
+        """What the file is called whose word on *keys* counts; nobody's word is called by the file's plain name."""
+        for name, layer in self._layers[::-1]:
+            found: Any = layer
+            for key in keys:
+                found = found.get(key) if isinstance(found, Mapping) else None
+            if found is not None:
+                return name
+        return self.where(*keys[:-1]) if keys[1:] else "school.toml"

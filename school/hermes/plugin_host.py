@@ -112,8 +112,9 @@ class Plugin:
         """``[governor]`` and ``[coach]`` of ``school.toml`` in the Hermes home."""
         from school.config import FILE_NAME, load_config
 
-        raw = files.read_bytes(self.settings.hermes_home / FILE_NAME, follow=True)
-        config = load_config(None, raw.decode("utf-8") if raw else None)
+        path = self.settings.hermes_home / FILE_NAME
+        raw = files.read_bytes(path, follow=True)
+        config = load_config(None, raw.decode("utf-8") if raw else None, home_name=str(path))
         return {
             "governor": config.governor.model_dump(exclude_none=True),
             "coach": plain(config.coach),

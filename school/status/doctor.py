@@ -231,7 +231,8 @@ def _configuration(settings: Settings, repository: Repository | None) -> tuple[P
     home = settings.hermes_home / school_config.FILE_NAME
     try:
         text = home.read_text("utf-8") if home.is_file() else None
-        config = school_config.load_config(_base_text(repository), text, home_name=str(home))
+        here = str(repository.path / school_config.FILE_NAME) if repository else school_config.FILE_NAME
+        config = school_config.load_config(_base_text(repository), text, base_name=here, home_name=str(home))
         registry.refuse_models(config)
     except (SchoolError, OSError, UnicodeDecodeError) as error:
         return ProjectConfig(), str(error)

@@ -103,7 +103,8 @@ def _perform(wish: Wish, settings: Settings, screen: PhaseScreen) -> Outcome:
     if root is None:
         note = "no project: a home directory, or one for temporary files, is never one"
         return Outcome(_nothing(Path(os.path.realpath(wish.place)), note))
-    config = load_config(_text(root / FILE_NAME), _text(settings.hermes_home / FILE_NAME))
+    here, home = root / FILE_NAME, settings.hermes_home / FILE_NAME
+    config = load_config(_text(here), _text(home), base_name=str(here), home_name=str(home))
     found = load_or_detect(root, config)
     known = facts(DirectoryTree(root), config.verify.commands)
     document = _nothing(root, "") | {

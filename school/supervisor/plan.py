@@ -72,10 +72,10 @@ def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> P
     refuse_state_inside(repository, settings)
     base = resolve_base(repository, request.base or base_commit or None)
     git = Git(git_dir=repository.common_dir)
-    config = configuration(git, base, settings, request)
+    config = configuration(repository, base, settings, request)
     head = repository.head_commit
     if base_commit and not request.base and git.ok("merge-base", "--is-ancestor", base, head):
-        config = with_budget_of(configuration(git, head, settings, request), config)
+        config = with_budget_of(configuration(repository, head, settings, request), config)
     settings = replace(settings, handoff_timeout_s=request.handoff_timeout_s or settings.handoff_timeout_s)
     refuse_impossible_limits(config, settings)
     refuse_missing_sandbox(config)
@@ -88,7 +88,7 @@ def prepare(request: Request, settings: Settings, *, base_commit: str = "") -> P
     named = {task.id: candidates(task, config, request, tasks) for task in tasks}
     refuse_missing_reviewers(reviewers)
     agents, absent = installed(named)
-    remarks = [*checks.problems, *same_models(reviewers, agents), *not_ready(reviewers), *absent]
+    remarks = [*checks.problems, *same_models(reviewers, agents, config), *not_ready(reviewers), *absent]
     return Plan(
         request,
         settings,
@@ -128,14 +128,21 @@ def refuse_state_inside(repository: Repository, settings: Settings) -> None:
         )
 
 
-def configuration(git: Git, base: str, settings: Settings, request: Request) -> ProjectConfig:
+def configuration(repository: Repository, base: str, settings: Settings, request: Request) -> ProjectConfig:
     """``school.toml`` of the base commit over HERMES_HOME's over the defaults; flags over all."""
     overrides: dict[str, Any] = {}
     if request.leaves is not None:
         overrides["limits"] = {"leaves": request.leaves}
     if request.sandbox:
         overrides["sandbox"] = {"mode": request.sandbox}
-    return load_config(_file_at(git, base, FILE_NAME), _home_text(settings), overrides)
+    text, path = _file_at(Git(git_dir=repository.common_dir), base, FILE_NAME), repository.path / FILE_NAME
+    return load_config(
+        text,
+        _home_text(settings),
+        overrides,
+        base_name=f"{path} at {base[:12]}" if is_left_out(repository.path, text) else str(path),
+        home_name=str(settings.hermes_home / FILE_NAME),
+    )
 
 
 def with_budget_of(newer: ProjectConfig, config: ProjectConfig) -> ProjectConfig:
@@ -237,13 +244,19 @@ def candidates(task: Task, config: ProjectConfig, request: Request, tasks: TaskF
             f"{tasks.where(task.id)}: nobody is to do it: give it `run`, `chore` or `agent`, "
             f"or name agents in [roles.{task.student_role}] of school.toml"
         )
-    found = [registry.resolve(name, config) for name in names]
+    chosen = f"{config.where('roles', task.student_role, 'agents')}: [roles.{task.student_role}]"
+    try:
+        found = [registry.resolve(name, config) for name in names]
+    except ConfigError as error:
+        raise ConfigError(
+            str(error) if task.agent or request.agent else f"{chosen} agents: {error}"
+        ) from None
     if role is None or not role.model:
         return found
     specs = [spec.model_copy(update={"model": role.model}) for spec in found]
     for spec in specs:
         if spec.kind == "model" and (why := registry.model_problem(spec.model, spec.base_url)):
-            raise ConfigError(f"[roles.{task.student_role}] {why}")
+            raise ConfigError(f"{chosen} {why}")
     return specs
 
 

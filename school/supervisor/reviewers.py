@@ -30,13 +30,13 @@ def reviewer_terms(config: ProjectConfig) -> Reviewers:
             found[role] = _terms(role, reviewer, config)
         elif reviewer.require_distinct_model:
             raise ConfigError(
-                f"[reviewers.{role}] require_distinct_model: there is no agent and no model in it"
+                f"{_where(config, role, 'require_distinct_model')} require_distinct_model: there is no agent and no model in it"
             )
     return found
 
 
 def _terms(role: TeacherRole, reviewer: ReviewerConfig, config: ProjectConfig) -> ReviewerTerms:
-    where = f"[reviewers.{role}]"
+    where = _where(config, role, "agent")
     if not reviewer.agent:
         spec = AgentSpec(name=reviewer.model, kind="model", model=reviewer.model, prompt="none")
     else:
@@ -53,7 +53,13 @@ def _terms(role: TeacherRole, reviewer: ReviewerConfig, config: ProjectConfig) -
     return ReviewerTerms(agent=spec, model=spec.model, require_distinct_model=reviewer.require_distinct_model)
 
 
-def same_models(reviewers: Reviewers, agents: Mapping[str, Sequence[AgentSpec]]) -> list[str]:
+def _where(config: ProjectConfig, role: TeacherRole, key: str) -> str:
+    return f"{config.where('reviewers', role, key)}: [reviewers.{role}]"
+
+
+def same_models(
+    reviewers: Reviewers, agents: Mapping[str, Sequence[AgentSpec]], config: ProjectConfig
+) -> list[str]:
     """A sentence for each reviewer that is the model of a student; ConfigError where that was to be refused."""
     said: list[str] = []
     refused: list[str] = []
@@ -61,7 +67,8 @@ def same_models(reviewers: Reviewers, agents: Mapping[str, Sequence[AgentSpec]])
         if clash := "; ".join(_clashes(terms.model, agents)):
             text = f"the {role.upper()}'s model {terms.model} also is the student's ({clash})"
             if terms.require_distinct_model:
-                refused.append(f"[reviewers.{role}] require_distinct_model: {text}")
+                where = _where(config, role, "require_distinct_model")
+                refused.append(f"{where} require_distinct_model: {text}")
             else:
                 said.append(f"{text}: it shares what the student does not see")
     if refused:

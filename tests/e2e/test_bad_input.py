@@ -165,6 +165,53 @@ def test_configuration(refuse, repo, config, says):
     refuse(*with_tasks(repo, TASK), code=USAGE, says=says)
 
 
+REPOSITORYS, USERS = "{repo}/school.toml: ", "{home}/.hermes/school.toml: "
+LOOP = '[agents.loop]\nkind = "model"\nmodel = "openai:m"\n'
+
+
+@pytest.mark.parametrize(
+    ("repositorys", "users", "says"),
+    [
+        ('[agents.a]\nkind = "acp"\n', "", REPOSITORYS + "[agents.a] argv: expected the program"),
+        ("", '[agents.a]\nkind = "acp"\n', USERS + "[agents.a] argv: expected the program"),
+        ("", '[agents.a]\nargv = ["x"]\npreset = "vim"\n', USERS + '[agents.a] there is no preset "vim"'),
+        (LOOP, '[roles.coder]\nagents = ["loop"]\nmodel = "m"\n', USERS + '[roles.coder] model = "m": which provider?'),
+        ('[roles.coder]\nagents = ["loop"]\nmodel = "m"\n', LOOP, REPOSITORYS + '[roles.coder] model = "m": which provider?'),
+        ('[roles.coder]\nagents = ["who"]\n', LOOP, REPOSITORYS + "[roles.coder] agents: no agent is called 'who'"),
+        ("", '[roles.coder]\nagents = ["who"]\n', USERS + "[roles.coder] agents: no agent is called 'who'"),
+        ('[reviewers.coo]\nmodel = "no:m"\n', "", REPOSITORYS + '[reviewers.coo] model = "no:m": no provider is called "no"'),
+        ("", '[reviewers.coo]\nmodel = "no:m"\n', USERS + '[reviewers.coo] model = "no:m": no provider is called "no"'),
+        ("", '[reviewers.coo]\nagent = "who"\n', USERS + "[reviewers.coo] agent: no agent is called 'who'"),
+        ("", "[reviewers.cto]\nrequire_distinct_model = true\n", USERS + "[reviewers.cto] require_distinct_model: there is no"),
+        ("", '[coach]\nenabled = true\nmodel = "m"\n', USERS + '[coach] model = "m": which provider?'),
+        ('[coach]\nmodel = "m"\n', "[coach]\nenabled = true\n", REPOSITORYS + '[coach] model = "m": which provider?'),
+        ("", "[coach]\nenabled = 3\n", USERS + "[coach] enabled: expected true or false"),
+        ("[roles.king]\n", "", REPOSITORYS + "[roles.king]: no such role"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_says_in_which_file_it_stands(refuse, repo, own_home, repositorys, users, says):
+    """Either of two files may hold a table, and a key of the upper one counts."""
+    (repo / "school.toml").write_text(repositorys)
+    git(repo, "commit", "-q", "--allow-empty", "-a", "-m", "Configure")
+    (own_home / ".hermes").mkdir()
+    (own_home / ".hermes" / "school.toml").write_text(users)
+    agent = "a" if "agents.a" in repositorys + users else "loop"
+    by_role = "role: coder" if "roles" in says else f"role: coder, agent: {agent}"
+    task = TASK.replace("role: executor", by_role).replace(", chore: unused-imports", "")
+    if agent == "loop" and "roles" not in says:
+        task = TASK
+    says = says.replace("{repo}", str(repo)).replace("{home}", str(own_home))
+    refuse(*with_tasks(repo, task), code=USAGE, says="^" + re.escape(says))
+
+
+def test_a_file_that_is_not_the_one_that_counts_says_which_does(refuse, repo):
+    (repo / "school.toml").write_text("[nonsense]\n")
+    git(repo, "commit", "-q", "-a", "-m", "Wrong")
+    (repo / "school.toml").write_text("")
+    commit = git(repo, "rev-parse", "HEAD")[:12]
+    refuse(*with_tasks(repo, TASK), code=USAGE, says=f"^{re.escape(str(repo))}/school.toml at {commit}: ")
+
+
 def test_configuration_is_read_from_the_base_commit(refuse, repo):
     """A wrong file in the working tree is nobody's business yet; one in the base commit is."""
     (repo / "school.toml").write_text("[nonsense]\n")

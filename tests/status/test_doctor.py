@@ -133,9 +133,9 @@ def test_a_model_that_nobody_could_be_asked_for_is_said(school: Settings, repo: 
     row = rows_of(school, repo)["configuration"]
     assert row["ok"] is False
     assert row["detail"].splitlines() == [
-        'school.toml: [reviewers.cto] model = "nosuch:x": no provider is called "nosuch"',
+        f'{repo}/school.toml: [reviewers.cto] model = "nosuch:x": no provider is called "nosuch"',
         (
-            'school.toml: [coach] model = "foo": which provider? Write "provider:name"; a name alone is for an agent, or a '
+            f'{repo}/school.toml: [coach] model = "foo": which provider? Write "provider:name"; a name alone is for an agent, or a '
             "coach, with the base_url of an OpenAI-compatible endpoint"
         ),
     ]

@@ -85,12 +85,12 @@ def test_the_students_own_model_is_said_or_refused():
         "b": [AgentSpec(name="z", kind="command", model="other")],
     }
     said = load_config('[reviewers.cto]\nmodel = "openai:small"\n')
-    (line,) = same_models(reviewer_terms(said), students)
+    (line,) = same_models(reviewer_terms(said), students, said)
     assert line.startswith("the CTO's model openai:small also is the student's (task a: x)")
     strict = load_config('[reviewers.cto]\nmodel = "openai:small"\nrequire_distinct_model = true\n')
     with pytest.raises(ConfigError, match=r"\[reviewers.cto\] require_distinct_model: .*\(task a: x\)"):
-        same_models(reviewer_terms(strict), students)
-    assert same_models(reviewer_terms(strict), {"b": students["b"]}) == []
+        same_models(reviewer_terms(strict), students, strict)
+    assert same_models(reviewer_terms(strict), {"b": students["b"]}, strict) == []
 
 
 # --- what a run is planned with -----------------------------------------------------------------------------------
