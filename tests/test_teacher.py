@@ -428,6 +428,24 @@ def test_an_inline_review_awaits_who_has_the_role(school: Settings, repo: Path) 
     assert read(bead)["cto_review"]["attempts"] == 1
 
 
+def test_an_inline_review_does_not_await_one_that_the_budget_stopped(school: Settings, repo: Path) -> None:
+    standing = start_teacher(school, "cto", school.hermes_home / "gate")
+    until(lambda: record_of(school, "cto").get("state") == "idle")
+    bead = hand_over(repo)
+    got: list[str] = []
+    inline = threading.Thread(
+        target=lambda: got.append(TeacherWorktree("cto", checks=passing("cto")).review(bead))
+    )
+    inline.start()
+    until(lambda: record_of(school, "cto").get("bead") == bead)
+    short_of = {"short_of": {"tokens": 5_000, "cost_usd": 0.0}}
+    bookbag.update_bookbag(bead, lambda bag: {**bag, "cto_review": short_of}, by="conductor")
+    inline.join(20)
+    standing.terminate()
+    standing.communicate(timeout=20)
+    assert got == ["SKIPPED"]
+
+
 # --- the process ------------------------------------------------------------------------------------------
 
 
