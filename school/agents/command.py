@@ -150,7 +150,9 @@ class _Conversation:
 
     def _read(self, outcome: AgentOutcome, out: Path, prefix: str, prompt: str) -> Reading:
         if self.preset is None:
-            answer = outcome.claim.summary or _beyond(prompt, outcome.output)
+            # What it shows of its own prompt is ours, marks and all; it lies whole in the archive.
+            outcome.output = _beyond(prompt, outcome.output)
+            answer = outcome.claim.summary or outcome.output
             ended = not outcome.reason
             return Reading(ended=ended, session=session_of(outcome.claim.session), answer=answer)
         said = Said(
