@@ -22,6 +22,9 @@ from school.system.documents import well_formed
 
 ANSWER_BYTES_MAX: Final = 64 * 1024
 DETAIL_BYTES_MAX: Final = 1024
+WORD_BYTES_MAX: Final = 200
+# The variable that a CLI's own configuration names for the key of an endpoint of ours; no key stands in a file.
+KEY_VARIABLE: Final = "SCHOOL_MODEL_KEY"
 RESULT_BYTES_MAX: Final = 16 * 1024
 TOOLS_MAX: Final = 2000
 DOLLARS_MAX: Final = 1e6
@@ -46,6 +49,11 @@ class Setting:
     session: str = ""
     key: str = ""
 
+    @property
+    def some_key(self) -> str:
+        """The key, or a word in its place: without one many a CLI asks nothing of an endpoint that wants none."""
+        return self.key or "none"
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -68,6 +76,12 @@ class Said:
     exit_code: int | None = 0
     files: Mapping[str, bytes] = field(default_factory=dict)
 
+    def printed(self) -> tuple[str, str]:
+        """Its output and its errors as text."""
+        return self.stdout.decode("utf-8", "backslashreplace"), self.stderr.decode(
+            "utf-8", "backslashreplace"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
@@ -87,6 +101,11 @@ class ToolUse:
         error = None if exit_code is not None else "ended without an exit status"
         result = {"output": bounded(output, RESULT_BYTES_MAX), "exit_code": exit_code, "error": error}
         return cls("terminal", {"command": command}, result, call_id, duration_ms)
+
+    @classmethod
+    def file(cls, tool: str, path: object, wrong: str | None, call_id: str = "") -> ToolUse:
+        """A file that was read or changed; *wrong* is why it was not."""
+        return cls(tool, {"path": text(path)}, {"error": wrong or None}, call_id)
 
     def event(self, call_id: str) -> dict[str, Any]:
         """The arguments of Hermes' ``post_tool_call`` that are of the call itself; *call_id* where it has none."""
@@ -132,6 +151,11 @@ class Reading:
         """Note a tool that was used; of more than anybody counts the first are kept."""
         if len(self.tools) < TOOLS_MAX:
             self.tools.append(tool)
+
+    def count(self, **used: float) -> None:
+        """Add what was *used*, by the names of ``usage``."""
+        for name, number in used.items():
+            self.usage[name] = self.usage.get(name, 0) + number
 
 
 class Preset(ABC):
@@ -197,6 +221,16 @@ def document(raw: bytes) -> dict[str, Any]:
 def text(value: object, limit_bytes: int = ANSWER_BYTES_MAX) -> str:
     """*value* if it is text, valid and bounded; '' otherwise."""
     return bounded(well_formed(value), limit_bytes) if isinstance(value, str) else ""
+
+
+def word(value: object) -> str:
+    """*value* if it is text, as short as a name is."""
+    return text(value, WORD_BYTES_MAX)
+
+
+def sentence(value: object) -> str:
+    """*value* if it is text, as short as what a record says of an error."""
+    return text(value, DETAIL_BYTES_MAX)
 
 
 def whole(value: object) -> int:

@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 from school.agents.presets.base import (
-    DETAIL_BYTES_MAX,
     Preset,
     Reading,
     Said,
@@ -26,11 +25,13 @@ from school.agents.presets.base import (
     inner,
     items,
     objects,
+    sentence,
     session_of,
     text,
     whole,
+    word,
 )
-from school.agents.presets.faults import failed, never_began
+from school.agents.presets.faults import failed
 
 # A wait below this is a back-off, not a reset.
 _RESET_MS_LEAST: Final = 60_000
@@ -67,7 +68,7 @@ class Claude(Preset):
             env |= {"ANTHROPIC_BASE_URL": spec.base_url, "CLAUDE_CONFIG_DIR": str(setting.home)}
             env["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"] = "1"
         if setting.key or spec.base_url:
-            env["ANTHROPIC_API_KEY"] = setting.key or "none"
+            env["ANTHROPIC_API_KEY"] = setting.some_key
         return Start(argv, env=env)
 
     def read(self, said: Said) -> Reading:
@@ -88,9 +89,7 @@ class Claude(Preset):
                 _result(event, reading)
             reading.at_work = set(asked)
             reading.waiting = not asked and not reading.ended
-        if not began:
-            never_began(reading, said)
-        reading = failed(reading, said)
+        reading = failed(reading, said, began=began)
         if reading.reason == "quota" and not reading.retry_at and wait_ms >= _RESET_MS_LEAST:
             moment = said.now + timedelta(milliseconds=min(wait_ms, 31 * 86_400_000))
             reading.retry_at = moment.isoformat(timespec="seconds")
@@ -104,9 +103,7 @@ def _system(event: dict[str, Any], reading: Reading) -> int:
     if event.get("subtype") != "api_retry":
         return 0
     status = whole(event.get("error_status"))
-    reading.errors.append(
-        f"{status or 'connection error:'} {text(event.get('error'), DETAIL_BYTES_MAX)}".strip()
-    )
+    reading.errors.append(f"{status or 'connection error:'} {sentence(event.get('error'))}".strip())
     wait = event.get("retry_delay_ms")
     return int(wait) if isinstance(wait, int | float) and 0 <= wait < 1 << 53 else 0
 
@@ -115,33 +112,28 @@ def _assistant(event: dict[str, Any], reading: Reading, asked: dict[str, dict[st
     for block in items(inner(event, "message").get("content")):
         if block.get("type") == "tool_use":
             reading.errors.clear()
-            asked[text(block.get("id"), 200)] = block
+            asked[word(block.get("id"))] = block
         elif block.get("type") == "text":
             reading.answer = text(block.get("text"))
 
 
 def _results(event: dict[str, Any], reading: Reading, asked: dict[str, dict[str, Any]]) -> None:
     for block in items(inner(event, "message").get("content")):
-        call = (
-            asked.pop(text(block.get("tool_use_id"), 200), None)
-            if block.get("type") == "tool_result"
-            else None
-        )
+        call = asked.pop(word(block.get("tool_use_id")), None) if block.get("type") == "tool_result" else None
         if call is None:
             continue
         reading.errors.clear()
-        name, args = text(call.get("name"), 200), inner(call, "input")
+        name, args = word(call.get("name")), inner(call, "input")
         said = _content(block.get("content"))
         failing = block.get("is_error") is True
-        call_id = text(call.get("id"), 200)
+        call_id = word(call.get("id"))
         if name == "Bash":
             code = _EXIT_CODE.search(said)
             status = (int(code[1]) if code else None) if failing else 0
             reading.use(ToolUse.command(text(args.get("command")), status, said, call_id=call_id))
         elif name in _TOOLS:
-            result = {"error": text(said, DETAIL_BYTES_MAX) if failing else None}
-            path = text(args.get("file_path") or args.get("notebook_path"))
-            reading.use(ToolUse(_TOOLS[name], {"path": path}, result, call_id))
+            path = args.get("file_path") or args.get("notebook_path")
+            reading.use(ToolUse.file(_TOOLS[name], path, sentence(said) if failing else None, call_id))
 
 
 def _content(value: object) -> str:
@@ -168,7 +160,7 @@ def _result(event: dict[str, Any], reading: Reading) -> None:
         reading.errors.clear()
     else:
         status = whole(event.get("api_error_status"))
-        why = said or text(event.get("subtype"), 200) or "claude reported a failure"
+        why = said or word(event.get("subtype")) or "claude reported a failure"
         reading.errors.append(f"{status} {why}" if status else why)
 
 

@@ -16,7 +16,7 @@ import shlex
 from typing import Any, Final
 
 from school.agents.presets.base import (
-    DETAIL_BYTES_MAX,
+    KEY_VARIABLE,
     Preset,
     Reading,
     Said,
@@ -27,13 +27,14 @@ from school.agents.presets.base import (
     inner,
     items,
     objects,
+    sentence,
     session_of,
     text,
     whole,
+    word,
 )
-from school.agents.presets.faults import failed, never_began
+from school.agents.presets.faults import failed
 
-KEY_VARIABLE: Final = "SCHOOL_MODEL_KEY"
 _SHELLS: Final = ("/bin/bash -lc ", "bash -lc ", "/bin/zsh -lc ", "zsh -lc ", "/bin/sh -c ")
 
 
@@ -55,7 +56,7 @@ class Codex(Preset):
             options += ["-m", spec.model]
         if spec.base_url:
             options += ["-c", 'model_provider="school"', "-c", f"model_providers.school={_provider(setting)}"]
-            env = {KEY_VARIABLE: setting.key or "none", "CODEX_HOME": str(setting.home)}
+            env = {KEY_VARIABLE: setting.some_key, "CODEX_HOME": str(setting.home)}
         elif spec.api_key_env:
             env = {"CODEX_API_KEY": setting.key}
         again = ["resume"] if setting.session else []
@@ -72,9 +73,7 @@ class Codex(Preset):
             _follow(event, reading.at_work)
             reading.waiting = not reading.at_work and not reading.ended
         reading.answer = messages[-1] if messages else ""
-        if not began:
-            never_began(reading, said)
-        return failed(reading, said)
+        return failed(reading, said, began=began)
 
 
 def _provider(setting: Setting) -> str:
@@ -104,13 +103,13 @@ def _take(event: dict[str, Any], reading: Reading, messages: list[str]) -> None:
     elif kind in ("error", "turn.failed"):
         reading.ended = False
         told = event.get("message") if kind == "error" else inner(event, "error").get("message")
-        reading.errors.append(text(told, DETAIL_BYTES_MAX) or "codex told of an error without a message")
+        reading.errors.append(sentence(told) or "codex told of an error without a message")
 
 
 def _follow(event: dict[str, Any], at_work: set[str]) -> None:
     """Which commands are at work."""
     item = inner(event, "item")
-    name = text(item.get("id"), 200)
+    name = word(item.get("id"))
     if event.get("type") == "item.started" and item.get("type") != "error":
         at_work.add(name)
     elif event.get("type") == "item.completed":
@@ -127,11 +126,11 @@ def _item(item: dict[str, Any], reading: Reading, messages: list[str]) -> None:
     elif kind == "command_execution":
         command = _command(text(item.get("command")))
         output = text(item.get("aggregated_output"))
-        call_id = text(item.get("id"), 200)
+        call_id = word(item.get("id"))
         reading.use(ToolUse.command(command, exit_status(item.get("exit_code")), output, call_id=call_id))
     elif kind == "file_change":
         for change in items(item.get("changes")):
-            reading.use(ToolUse("patch", {"path": text(change.get("path"))}, {"error": None}))
+            reading.use(ToolUse.file("patch", change.get("path"), None))
 
 
 def _command(line: str) -> str:

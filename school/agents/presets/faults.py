@@ -89,7 +89,7 @@ def fault(said: str, now: datetime) -> Fault:
     return Fault()
 
 
-def never_began(reading: Reading, said: Said) -> None:
+def _never_began(reading: Reading, said: Said) -> None:
     """Note what a CLI printed that failed before it told of anything: a login prompt, a wrong option, a crash.
 
     Only for a turn without a single event: nothing of that can be the words of an agent.
@@ -100,8 +100,13 @@ def never_began(reading: Reading, said: Said) -> None:
             reading.errors.append(bounded(well_formed(words), DETAIL_BYTES_MAX))
 
 
-def failed(reading: Reading, said: Said) -> Reading:
-    """*reading* with the reason of its last error, unless the turn ended well; an error of no known kind is ``exit``."""
+def failed(reading: Reading, said: Said, *, began: bool = True) -> Reading:
+    """*reading* with the reason of its last error, unless the turn ended well; an error of no known kind is ``exit``.
+
+    One that never *began* told of no event at all: what it printed then are its errors.
+    """
+    if not began:
+        _never_began(reading, said)
     if reading.ended or not reading.errors:
         return reading
     reading.detail = bounded(reading.errors[-1], DETAIL_BYTES_MAX)

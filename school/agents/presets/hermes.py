@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from school.agents.presets import hermes_events
 from school.agents.presets.base import (
-    DETAIL_BYTES_MAX,
+    KEY_VARIABLE,
     Preset,
     Reading,
     Said,
@@ -30,15 +30,16 @@ from school.agents.presets.base import (
     exit_status,
     inner,
     objects,
+    sentence,
     session_of,
     text,
     whole,
+    word,
 )
 from school.agents.presets.faults import failed
 
 USAGE: Final = "usage.json"
 EVENTS: Final = "events.jsonl"
-KEY_VARIABLE: Final = "SCHOOL_MODEL_KEY"
 PLUGIN: Final = "school_events"
 # Linux ends an argument at 128 KiB.
 ARGUMENT_BYTES_MAX: Final = 96 * 1024
@@ -81,7 +82,7 @@ class Hermes(Preset):
             argv = [*spec.argv, *model, "-z", prompt, "--usage-file", str(setting.out / USAGE)]
         env, files = {hermes_events.VARIABLE: str(setting.out / EVENTS)}, {}
         if spec.base_url:
-            env |= {"HERMES_HOME": str(setting.home), KEY_VARIABLE: setting.key or "none"}
+            env |= {"HERMES_HOME": str(setting.home), KEY_VARIABLE: setting.some_key}
             files = _home(setting)
         return Start(argv, stdin=False, placed=long, env=env, files=files)
 
@@ -90,7 +91,7 @@ class Hermes(Preset):
         usage = document(said.files.get(USAGE, b""))
         reading.session = session_of(usage.get("session_id"))
         heard = _events(said.files.get(EVENTS, b""), reading)
-        output = _REMARK.sub("", text(said.stdout.decode("utf-8", "backslashreplace"))).strip()
+        output = _REMARK.sub("", text(said.printed()[0])).strip()
         if not usage and not reading.session and (found := _SESSION.search(said.stderr)):
             reading.session = session_of(found[1].decode("ascii", "replace"))
         _end(reading, usage, output, said, heard=heard)
@@ -126,7 +127,7 @@ def _home(setting: Setting) -> dict[Path, str]:
 
 def _end(reading: Reading, usage: dict[str, Any], output: str, said: Said, *, heard: bool) -> None:
     """Whether the turn came to its end, from what Hermes reported of it."""
-    refused = _FAILED.search(output) or _FAILED.search(said.stderr.decode("utf-8", "backslashreplace"))
+    refused = _FAILED.search(output) or _FAILED.search(said.printed()[1])
     if usage:
         reading.ended = usage.get("completed") is True and not usage.get("failed") and not refused
     elif not heard:
@@ -139,10 +140,10 @@ def _end(reading: Reading, usage: dict[str, Any], output: str, said: Said, *, he
         reading.answer = output or reading.answer
         return
     if refused:
-        reading.errors.append(text(output[refused.start() :] or refused[0], DETAIL_BYTES_MAX))
+        reading.errors.append(sentence(output[refused.start() :] or refused[0]))
     elif not reading.errors and said.exit_code is not None:
-        words = text(usage.get("failure"), DETAIL_BYTES_MAX) or output
-        words = words or text(said.stderr.decode("utf-8", "backslashreplace"), DETAIL_BYTES_MAX).strip()
+        words = sentence(usage.get("failure")) or output
+        words = words or sentence(said.printed()[1]).strip()
         if words or usage:
             reading.errors.append(words or _CUT)
 
@@ -164,9 +165,9 @@ def _events(raw: bytes, reading: Reading) -> bool:
     at_work = reading.at_work
     heard = False
     for event in objects(raw):
-        kind, call_id = event.get("type"), text(event.get("id"), 200)
+        kind, call_id = event.get("type"), word(event.get("id"))
         if kind == "error":
-            status, said = whole(event.get("status")), text(event.get("message"), DETAIL_BYTES_MAX)
+            status, said = whole(event.get("status")), sentence(event.get("message"))
             reading.errors.append(f"{status} {said}" if status else f"connection error: {said}")
         elif kind == "api":
             reading.errors.clear()
@@ -187,22 +188,19 @@ def _events(raw: bytes, reading: Reading) -> bool:
 
 
 def _count(used: dict[str, Any], reading: Reading) -> None:
-    for name in ("input_tokens", "output_tokens"):
-        reading.usage[name] = reading.usage.get(name, 0) + whole(used.get(name))
-    cached = whole(used.get("cache_read_tokens"))
-    reading.usage["input_tokens"] += cached
-    reading.usage["requests"] = reading.usage.get("requests", 0) + 1
+    given = whole(used.get("input_tokens")) + whole(used.get("cache_read_tokens"))
+    reading.count(requests=1, input_tokens=given, output_tokens=whole(used.get("output_tokens")))
 
 
 def _tool(event: dict[str, Any], call_id: str, reading: Reading) -> None:
-    args, result, tool = inner(event, "args"), inner(event, "result"), text(event.get("tool"), 200)
+    args, result, tool = inner(event, "args"), inner(event, "result"), word(event.get("tool"))
     took_ms = whole(event.get("ms"))
     if tool == "terminal":
         code = exit_status(result.get("exit_code"))
         command, output = text(args.get("command")), text(result.get("output"))
         reading.use(ToolUse.command(command, code, output, call_id=call_id, duration_ms=took_ms))
     elif tool:
-        wrong = text(result.get("error"), DETAIL_BYTES_MAX) or None
+        wrong = sentence(result.get("error")) or None
         reading.use(ToolUse(tool, args, {"error": wrong}, call_id, took_ms))
 
 

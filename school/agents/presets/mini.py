@@ -15,7 +15,6 @@ import re
 from typing import Any, Final
 
 from school.agents.presets.base import (
-    DETAIL_BYTES_MAX,
     Preset,
     Reading,
     Said,
@@ -27,8 +26,10 @@ from school.agents.presets.base import (
     exit_status,
     inner,
     items,
+    sentence,
     text,
     whole,
+    word,
 )
 from school.agents.presets.faults import failed
 
@@ -79,7 +80,7 @@ class Mini(Preset):
             model = model if model.startswith("openai/") else f"openai/{model or 'default'}"
             env |= {"OPENAI_BASE_URL": spec.base_url, "OPENAI_API_BASE": spec.base_url}
         if setting.key or spec.base_url:
-            env["OPENAI_API_KEY"] = setting.key or "none"
+            env["OPENAI_API_KEY"] = setting.some_key
         if model:
             options += ["-m", model]
         return Start(
@@ -93,7 +94,7 @@ class Mini(Preset):
         asked: dict[str, str] = {}
         for message in items(trajectory.get("messages")):
             _message(message, reading, asked)
-        status = text(info.get("exit_status"), 200)
+        status = word(info.get("exit_status"))
         reading.answer = text(info.get("submission")).strip()
         requests = whole(inner(info, "model_stats").get("api_calls"))
         reading.usage = {**reading.usage, "requests": requests} if trajectory else {}
@@ -104,7 +105,7 @@ class Mini(Preset):
             reading.ended, reading.waiting = True, False
         elif said.exit_code is not None:
             last = next(iter(items(trajectory.get("messages"))[-1:]), {})
-            reading.errors.append(_error(status, text(last.get("content"), DETAIL_BYTES_MAX), said))
+            reading.errors.append(_error(status, sentence(last.get("content")), said))
         return failed(reading, said)
 
 
@@ -121,10 +122,10 @@ def _message(message: dict[str, Any], reading: Reading, asked: dict[str, str]) -
     used = inner(extra, "response", "usage")
     for name, told in (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens")):
         if told in used:
-            reading.usage[name] = reading.usage.get(name, 0) + whole(used.get(told))
+            reading.count(**{name: whole(used.get(told))})
     for action in items(extra.get("actions")):
-        asked[text(action.get("tool_call_id"), 200)] = text(action.get("command"))
-    call_id = text(message.get("tool_call_id"), 200)
+        asked[word(action.get("tool_call_id"))] = text(action.get("command"))
+    call_id = word(message.get("tool_call_id"))
     if message.get("role") == "tool" and call_id in asked:
         status = None if extra.get("exception_info") else exit_status(extra.get("returncode"))
         output = text(extra.get("raw_output"))
@@ -136,7 +137,7 @@ def _error(status: str, last: str, said: Said) -> str:
     told = [status, last] if status and status != last else [status]
     output = said.stderr[-64_000:] + b"\n" + said.stdout[-64_000:]
     if not any(told) and (lines := _LAST_ERROR.findall(output.decode("utf-8", "backslashreplace"))):
-        told.append(text(lines[-1], DETAIL_BYTES_MAX))
+        told.append(sentence(lines[-1]))
     return ": ".join(part for part in told if part) or "mini left no trajectory"
 
 

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from school.agents.presets.base import (
-    DETAIL_BYTES_MAX,
+    KEY_VARIABLE,
     Preset,
     Reading,
     Said,
@@ -28,13 +28,14 @@ from school.agents.presets.base import (
     exit_status,
     inner,
     objects,
+    sentence,
     session_of,
     text,
     whole,
+    word,
 )
-from school.agents.presets.faults import failed, never_began
+from school.agents.presets.faults import failed
 
-KEY_VARIABLE: Final = "SCHOOL_MODEL_KEY"
 PROVIDER: Final = "school"
 LOGGED: Final = "stream error: "
 EMPTY: Final = "empty response: a step of the model ended without a reason that could be used"
@@ -85,9 +86,7 @@ class OpenCode(Preset):
         logged = [f"{LOGGED}{error}" for at_ms, error in _logged(said.stderr) if at_ms > last_ms]
         if not reading.ended:
             reading.errors = [*logged, *reading.errors]
-        if not began:
-            never_began(reading, said)
-        reading = failed(reading, said)
+        reading = failed(reading, said, began=began)
         if reading.reason == "exit" and reading.detail.startswith(LOGGED):
             reading.reason = "unavailable"
         return reading
@@ -110,7 +109,7 @@ def environment(setting: Setting) -> dict[str, str]:
     }
     return {
         **places,
-        KEY_VARIABLE: setting.key or "none",
+        KEY_VARIABLE: setting.some_key,
         "OPENCODE_CONFIG_CONTENT": json.dumps({**config, "autoupdate": False}),
     }
 
@@ -136,7 +135,7 @@ def _take(event: dict[str, Any], reading: Reading) -> None:
         reading.errors.clear()
     elif kind == "step_finish" and part.get("reason") not in ("stop", "tool-calls"):
         # It asks again at once, for ever, when its endpoint sends nothing.
-        reading.errors.append(f"{EMPTY} ({text(part.get('reason'), 200)})")
+        reading.errors.append(f"{EMPTY} ({word(part.get('reason'))})")
 
 
 def _error(error: dict[str, Any]) -> str:
@@ -144,15 +143,15 @@ def _error(error: dict[str, Any]) -> str:
     status = whole(data.get("statusCode"))
     said = [
         str(status) if status else "",
-        text(error.get("name"), 200),
-        text(data.get("message"), DETAIL_BYTES_MAX),
+        word(error.get("name")),
+        sentence(data.get("message")),
     ]
     return " ".join(part for part in said if part) or "opencode told of an error without a message"
 
 
 def _tool(part: dict[str, Any], reading: Reading) -> None:
     state = inner(part, "state")
-    args, name, call_id = inner(state, "input"), text(part.get("tool"), 200), text(part.get("callID"), 200)
+    args, name, call_id = inner(state, "input"), word(part.get("tool")), word(part.get("callID"))
     if name == "bash":
         code = exit_status(inner(state, "metadata").get("exit"))
         said = text(state.get("output") or state.get("error"))
@@ -162,18 +161,17 @@ def _tool(part: dict[str, Any], reading: Reading) -> None:
             ToolUse.command(text(args.get("command")), code, said, call_id=call_id, duration_ms=took_ms)
         )
     elif name in _TOOLS:
-        wrong = text(state.get("error"), DETAIL_BYTES_MAX) if state.get("status") == "error" else None
-        reading.use(ToolUse(_TOOLS[name], {"path": text(args.get("filePath"))}, {"error": wrong}, call_id))
+        wrong = sentence(state.get("error")) if state.get("status") == "error" else None
+        reading.use(ToolUse.file(_TOOLS[name], args.get("filePath"), wrong, call_id))
 
 
 def _add_usage(part: dict[str, Any], reading: Reading) -> None:
-    tokens, used = inner(part, "tokens"), reading.usage
+    tokens = inner(part, "tokens")
     cached = whole(inner(tokens, "cache").get("read")) + whole(inner(tokens, "cache").get("write"))
-    used["requests"] = used.get("requests", 0) + 1
-    used["input_tokens"] = used.get("input_tokens", 0) + whole(tokens.get("input")) + cached
-    used["output_tokens"] = used.get("output_tokens", 0) + whole(tokens.get("output"))
+    given, said = whole(tokens.get("input")) + cached, whole(tokens.get("output"))
+    reading.count(requests=1, input_tokens=given, output_tokens=said)
     if cost := dollars(part.get("cost")):
-        used["cost_usd"] = used.get("cost_usd", 0.0) + cost
+        reading.count(cost_usd=cost)
 
 
 def _logged(raw: bytes) -> list[tuple[int, str]]:
