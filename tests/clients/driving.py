@@ -138,6 +138,16 @@ OPENCODE_ACP = Client(
     kind="acp",
     words=("acp",),
 )
+# The same for hermes, whose home is made beside it.
+HERMES_ACP = Client(
+    HERMES.name,
+    HERMES.program,
+    HERMES.shell,
+    settings={"HERMES_HOME": "{place}/opencode/hermes"},
+    kind="acp",
+    words=("acp",),
+    by_hand={"../opencode/hermes/config.yaml": BY_HAND[1].by_hand[".hermes/config.yaml"]},
+)
 
 
 def good(client: Client) -> list[Turn]:

@@ -1,4 +1,4 @@
-"""A real ACP agent, opencode, in whole runs: a session over its own streams, its tools seen as they end."""
+"""Real ACP agents, opencode above all, in whole runs: a session over its own streams, its tools seen as they end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.driving import EDIT, KEY, OPENCODE_ACP, TEST, attempts, drive, drive_until_it_waits, good
+from tests.clients.driving import (
+    EDIT,
+    HERMES_ACP,
+    KEY,
+    OPENCODE_ACP,
+    TEST,
+    Client,
+    attempts,
+    drive,
+    drive_until_it_waits,
+    good,
+)
 from tests.clients.test_hermes_plugin import PACKET
-from tests.endpoint import Request, Turn, say, status
+from tests.endpoint import HANG, Request, Turn, say, status
 from tests.support import git
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
@@ -48,6 +59,31 @@ def test_an_endpoint_that_fails_is_no_fault_of_the_student(tmp_path: Path) -> No
     run = drive_until_it_waits(OPENCODE_ACP, [status(401, "Incorrect API key provided")], tmp_path)
     bag = run.bags()[0]
     assert (bag["status"], bag["reason"]) == ("failed", "login"), (bag["summary"], run.stderr[-2000:])
+    assert [attempt["charged"] for attempt in attempts(run.hermes_home)] == [False]
+
+
+WAITED = "it waited for an answer of its model"
+SILENT = "its turn ended without a word and without a call"
+
+
+@pytest.mark.parametrize(
+    ("client", "script", "said"),
+    [
+        pytest.param(HERMES_ACP, [status(500)], "API call failed after 3 retries: HTTP 500", id="hermes-500"),
+        pytest.param(HERMES_ACP, [say("")], "No reply: the model returned empty", id="hermes-empty"),
+        pytest.param(OPENCODE_ACP, [status(500)], WAITED, id="opencode-500"),
+        pytest.param(OPENCODE_ACP, [say("")], SILENT, id="opencode-empty"),
+        pytest.param(OPENCODE_ACP, [OPENCODE_ACP.shell(EDIT), HANG], WAITED, id="opencode-hang"),
+    ],
+)
+def test_what_ends_in_good_order_or_in_silence_may_be_the_endpoints_failure(
+    client: Client, script: list[Turn], said: str, tmp_path: Path
+) -> None:
+    """Over ACP there is no error for it: hermes tells of it in the answer's place, opencode tries for ever, or says nothing."""
+    run = drive_until_it_waits(client, script, tmp_path, agent_timeout_s=30)
+    bag = run.bags()[0]
+    assert (bag["status"], bag["reason"]) == ("failed", "unavailable"), (bag["summary"], run.stderr[-2000:])
+    assert said in bag["summary"]
     assert [attempt["charged"] for attempt in attempts(run.hermes_home)] == [False]
 
 
