@@ -24,7 +24,6 @@ import re
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -138,7 +137,7 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
         environment=environment,
         started_at=clock.now(),
     )
-    runner, begun = commands.recognise(argv).runner, time.time()
+    runner = commands.recognise(argv).runner
     with _Report(scratch or Path(env.get("TMPDIR") or tempfile.gettempdir())) as report:
         finished = processes.run(
             commands.instrument(argv, report=str(report.path), shim=str(report.shim), fail_fast=fail_fast),
@@ -160,7 +159,9 @@ def run_check(  # noqa: PLR0913 - what ran, where, on what and for whom; all are
         outcomes = report.read(runner)
     if finished.filled and finished.reason in ("", "disk_full"):
         finished.reason, finished.detail = "disk", f"it filled the disk: {finished.filled}"
-        free((worktree, Path(env.get("TMPDIR") or worktree)), since=begun)
+        free(
+            (worktree, Path(env.get("TMPDIR") or worktree)), since=clock.parse(receipt.started_at).timestamp()
+        )
     elif finished.reason == "disk_full":
         raise MachineError(f"{check}: ended before the disk was full: {finished.detail}")
     _fill(receipt, finished, outcomes, runner)
