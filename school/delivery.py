@@ -67,11 +67,14 @@ def refusal(bag: Mapping[str, Any], clone: SchoolClone, settings: Settings) -> s
 def _commit_refusal(bag: Mapping[str, Any], clone: SchoolClone) -> str:
     """Whether the commit is really what was judged: that tree, one commit on that base, and a change."""
     head, base, tree = (str(bag.get(name) or "") for name in ("head_commit", "base_commit", "tree"))
-    if not clone.has(head):
+    shown_as = ("show", "-s", "--format=%T %P", "--end-of-options")
+    holds = clone.git.run(*shown_as, f"{head}^{{commit}}", check=False)
+    if holds.returncode != 0:
         return f"its commit {head} is not in the school clone"
-    if clone.tree_of(head) != tree:
+    found, _, parents = holds.stdout.decode().strip().partition(" ")
+    if found != tree:
         return f"its commit {head} holds another tree than the judged {tree}"
-    if clone.git.text("rev-parse", f"{head}^@") != base:
+    if parents != base:
         return f"its commit {head} does not stand on its base {base}"
     return "its tree is the base's: nothing was changed" if clone.tree_of(base) == tree else ""
 
@@ -94,14 +97,14 @@ def branches(repository: Repository) -> dict[str, str]:
 
 def _branch_of_ours(repository: Repository, planned: list[str], commit: str) -> str:
     """The branch of an earlier try: made already, or still to be made; '' if somebody else has the name now."""
-    found = branches(repository)
+    found = branches(repository) if planned else {}
     for name in planned:
         there = found.get(name)
         if there == commit or (there and _descends(repository, there, commit)):
             return name
     for name in planned[-1:]:
         free = not _taken(name, found) and not branch_name_problem(repository, name)
-        if free and create_branch(repository, name, commit):
+        if free and create_branch(repository, name, commit, asked=True):
             return name
     return ""
 
@@ -125,7 +128,7 @@ def _new_branch(bag: Mapping[str, Any], repository: Repository, prefix: str, set
         with faults.around("delivery.intended"):
             files.append_json_line(settings.deliveries_journal, _line(bag, INTENT, name))
         with faults.around("branch.made"):
-            made = create_branch(repository, name, str(bag["head_commit"]))
+            made = create_branch(repository, name, str(bag["head_commit"]), asked=True)
         if made:
             return name
     raise ConfigError(f"{shown(wanted)}: {SUFFIX_MAX} branches of that name exist already")

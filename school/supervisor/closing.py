@@ -248,12 +248,11 @@ class Closing:
         return found
 
     def _patch(self, bag: Bag) -> bytes | None:
-        if not all(bag.get(name) and self.clone.has(bag[name]) for name in ("base_commit", "head_commit")):
+        base, head = bag.get("base_commit"), bag.get("head_commit")
+        if not base or not head or not self.clone.has(base, head):
             return None
-        git = Git(git_dir=self.clone.path)
-        return redaction.data(
-            Change.of(git, bag["base_commit"], bag["head_commit"]).patch(PATCH_BYTES_MAX)[0]
-        )
+        change = Change.of(Git(git_dir=self.clone.path), base, head)
+        return redaction.data(change.patch(PATCH_BYTES_MAX)[0])
 
     def _leaf_log(self, bead: str) -> Path:
         return self.settings.logs_dir / f"leaf-{bead}.log"

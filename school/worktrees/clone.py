@@ -261,8 +261,11 @@ class SchoolClone:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    def has(self, commit: str) -> bool:
-        return self.git.ok("cat-file", "-e", f"{commit}^{{commit}}")
+    def has(self, *commits: str) -> bool:
+        """Whether it holds each of *commits*, whatever a record says in their place."""
+        asked = "".join(f"{commit}^{{commit}}\n" for commit in commits).encode("utf-8", "surrogateescape")
+        said = self.git.run("cat-file", "--batch-check=%(objecttype)", stdin=asked, check=False)
+        return said.returncode == 0 and said.stdout == b"commit\n" * len(commits)
 
     def ref(self, name: str) -> str:
         """What *name* points to, or an empty string."""
@@ -297,8 +300,9 @@ class SchoolClone:
         said = self.git.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked).stdout
         return {line[5:].decode() for line in said.splitlines() if line.startswith(b"tree ")}
 
-    def committed_at(self, commit: str) -> int:
-        return int(self.git.text("show", "-s", "--format=%ct", commit))
+    def committed_at(self, *commits: str) -> int:
+        """When the latest of *commits* was made."""
+        return max(map(int, self.git.text("show", "-s", "--format=%ct", *commits).split()))
 
     # --- refs -------------------------------------------------------------------------------------------
 
@@ -327,7 +331,7 @@ class SchoolClone:
             tree = self._merge_trees(current, commit)
             if isinstance(tree, list):
                 return Conflict(names=[*merged, name], paths=tree)
-            at = max(self.committed_at(current), self.committed_at(commit))
+            at = self.committed_at(current, commit)
             ours = Git(self.path, env=identity(at), config=durable())
             message = f"Merge {name}\n".encode()
             made = ours.run("commit-tree", tree, "-p", current, "-p", commit, stdin=message)

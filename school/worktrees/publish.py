@@ -31,12 +31,18 @@ _log = log.get(__name__)
 
 def publish(clone: SchoolClone, repository: Repository, commit: str, ref: str) -> bool:
     """Make *ref* name *commit* in the user's repository; False when it already did."""
-    git = _user_git(repository)
-    there = _ref(git, ref)
+    there = _ref(_user_git(repository), ref)
     if there == commit:
         return False
     if there:
         raise WorktreeError(f"{repository.path}: {ref} is there already and names {there}, not {commit}")
+    _bring(clone, repository, commit, ref)
+    return True
+
+
+def _bring(clone: SchoolClone, repository: Repository, commit: str, ref: str) -> None:
+    """Fetch *commit* and create *ref*, which is free."""
+    git = _user_git(repository)
     how = [
         "--quiet",
         "--no-tags",
@@ -60,7 +66,6 @@ def publish(clone: SchoolClone, repository: Repository, commit: str, ref: str) -
     if not made:
         raise WorktreeError(f"{repository.path}: {ref} was made by somebody else meanwhile")
     _log.info("ref.published", repo=str(repository.path), ref=ref, commit=commit)
-    return True
 
 
 def publish_beside(clone: SchoolClone, repository: Repository, commit: str, ref: str) -> str:
@@ -68,21 +73,23 @@ def publish_beside(clone: SchoolClone, repository: Repository, commit: str, ref:
     git = _user_git(repository)
     for number in range(1, NAMES_MAX + 1):
         name = ref if number == 1 else f"{ref}-{number}"
-        there = _ref(git, name)
-        below = "" if there else git.text("for-each-ref", "--count=1", "--format=%(refname)", f"{name}/")
-        if (there and there != commit) or below:
+        # The ref itself or, as there cannot be both, one below it.
+        there = git.text("for-each-ref", "--count=1", "--format=%(objectname) %(refname)", name)
+        if there not in ("", f"{commit} {name}"):
             continue
-        publish(clone, repository, commit, name)
+        if not there:
+            _bring(clone, repository, commit, name)
         return name
     raise WorktreeError(f"{repository.path}: {ref} and {NAMES_MAX - 1} names after it are taken already")
 
 
-def create_branch(repository: Repository, name: str, commit: str) -> bool:
-    """Make branch *name* at *commit*; True when it names *commit* now, False when it names something else."""
-    if not branch_name_ok(repository, name):
-        raise WorktreeError(
-            f"{repository.path}: {name!r} can be no branch: {branch_name_problem(repository, name)}"
-        )
+def create_branch(repository: Repository, name: str, commit: str, *, asked: bool = False) -> bool:
+    """Make branch *name* at *commit*; True when it names *commit* now, False when it names something else.
+
+    *asked*: ``branch_name_problem`` has just seen none.
+    """
+    if not asked and (why := branch_name_problem(repository, name)):
+        raise WorktreeError(f"{repository.path}: {name!r} can be no branch: {why}")
     return create_ref(repository, f"refs/heads/{name}", commit)
 
 
