@@ -207,9 +207,8 @@ class Starter:
         if written is None or written["rev"] == bag["rev"]:
             return False
         if not budget.said(written):
-            bookbag.BookbagSignal(
-                bag["bead"]
-            ).ready()  # a teacher that stands here need not wait for its next look
+            # A teacher that stands here need not wait for its next look.
+            bookbag.BookbagSignal(bag["bead"]).ready()
         return True
 
     def halt_when_spent(self) -> None:
