@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from school.system import lifeline, redaction
+from school.system import lifeline
 
 if __name__ == "__main__":
     lifeline.hold()  # before the rest is loaded, which takes its time
-    redaction.guard_tracebacks()
+    import_module("school.system.redaction").guard_tracebacks()
     # By name, so that there is one module object for whoever imports it besides; and here, not to build it twice.
     import_module("leaf").main()
 

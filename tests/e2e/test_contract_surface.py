@@ -670,12 +670,26 @@ def verdict(bead: str, role: str) -> str:
     return str((bookbag.read_bookbag(bead) or {}).get(f"{role}_verdict") or "")
 
 
+WAITER = """
+import sys, bookbag
+from school.system.watch import Watcher
+wait = Watcher.wait
+def told(watcher, timeout):
+    print("begun", flush=True)
+    return wait(watcher, timeout)
+Watcher.wait = told
+bookbag.wait_for_bookbag(sys.argv[1], 60)
+"""
+
+
 @contextmanager
 def waiting_for(bead: str, interval: str, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in ``wait_for_bookbag``, after it has begun to wait."""
-    code = f"import bookbag; print('begun', flush=True); bookbag.wait_for_bookbag({bead!r}, 60)"
+    """A process in ``wait_for_bookbag``, after it has looked once and begun to wait."""
     with subprocess.Popen(
-        python(code), cwd=ROOT, env={**env, "HANDOFF_POLL_INTERVAL": interval}, stdout=subprocess.PIPE
+        [*python(WAITER), bead],
+        cwd=ROOT,
+        env={**env, "HANDOFF_POLL_INTERVAL": interval},
+        stdout=subprocess.PIPE,
     ) as waiter:
         assert waiter.stdout is not None
         assert waiter.stdout.readline() == b"begun\n"
