@@ -14,6 +14,7 @@ Errors: MachineError and the bookbag's own where the record cannot be written.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any, Final
@@ -28,6 +29,9 @@ from school.system import files, locks, log, processes
 # A leaf that has just been killed gives its lock back at once; one that is alive keeps it.
 LOCK_WAIT_S: Final = 0.5
 LOCK_TIMEOUT_S: Final = 30.0
+
+TRANSCRIPT: Final = "transcript.jsonl"
+_COUNTS: Final = ("requests", "input_tokens", "output_tokens")
 
 _log = log.get("worktrees.salvage")
 
@@ -50,7 +54,7 @@ def salvage(
         if bag is None or bag.get("status") != "running":
             return bag
         processes.end_marked(bead)
-        fields = {"output": _printed(settings, bead), **_saved(bag, settings)}
+        fields = {"output": _printed(settings, bead), **_spent(settings, bead), **_saved(bag, settings)}
         failed = _record(bead, fields, reason, by)
         files.remove_tree(settings.scratch_dir / bead)
         return failed
@@ -88,6 +92,26 @@ def _printed(settings: Settings, bead: str) -> str:
     except FileNotFoundError:
         return ""
     return bounded(raw.decode("utf-8", "backslashreplace"))
+
+
+def _spent(settings: Settings, bead: str) -> dict[str, Any]:
+    """What its model had used when its leaf died, by the answers in its transcript: it counts against the budget all the same.
+
+    Nothing for an agent that tells of that elsewhere, or only at its end.
+    """
+    said = files.read_json_lines(settings.outputs_dir / bead / TRANSCRIPT)
+    usages = [usage for line in said if isinstance(usage := line.get("usage"), dict) and usage]
+    if not usages:
+        return {}
+    counts = {name: sum(_whole(usage.get(name)) for usage in usages) for name in _COUNTS}
+    costs = [usage.get("cost_usd") for usage in usages]
+    known = [cost for cost in costs if isinstance(cost, int | float) and math.isfinite(cost)]
+    # As in a session that came to its end: a cost that is unknown once stays unknown.
+    return {"usage": {**counts, "cost_usd": round(sum(known), 9) if len(known) == len(costs) else None}}
+
+
+def _whole(value: object) -> int:
+    return max(0, value) if isinstance(value, int) else 0
 
 
 def _record(bead: str, fields: dict[str, Any], reason: str, by: str) -> dict[str, Any] | None:

@@ -377,3 +377,19 @@ def test_an_agent_that_asks_and_takes_no_answer_is_read_no_further(drive: Drive)
     assert time.monotonic() - begun < 60
     assert outcome.reason in ("exit", "stalled")
     assert psutil.Process().memory_info().rss - memory < 1_500_000_000
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "used"),
+    [
+        ((1000, 300), (1500, 400), (1500, 400)),  # counts its session
+        ((1000, 300), (800, 100), (1800, 400)),  # counts each turn
+        ((1000, 300), (1500, 100), (2500, 400)),  # so it does where one of both falls
+    ],
+)
+def test_an_agent_counts_its_session_or_each_turn_but_not_both(
+    drive: Drive, first: tuple[int, int], second: tuple[int, int], used: tuple[int, int]
+) -> None:
+    drive.holds = ["And now?"]
+    outcome = drive.run(scripted([["say", "One."], ["usage", *first]], [["say", "Two."], ["usage", *second]]))
+    assert (outcome.usage["input_tokens"], outcome.usage["output_tokens"]) == used

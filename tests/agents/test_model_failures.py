@@ -162,7 +162,7 @@ def test_a_budget_of_tokens_stops_before_the_call_that_would_go_beyond(drive: Dr
         fake.script = [call("shell", command="true"), *[_big(2000)] * 9]
         outcome = drive.run(spec(fake))
     assert outcome.reason == "budget"
-    assert "tokens = 5000 are used up" in outcome.detail
+    assert "[limits] tokens = 5000: 4" in outcome.detail
     assert len(fake.requests) == 3
     assert [request["max_completion_tokens"] <= 5000 for request in fake.requests] == [True] * 3
 
@@ -179,7 +179,7 @@ def test_a_reminder_that_nothing_is_left_for_takes_no_finished_work_away(drive: 
         outcome = drive.run(spec(fake))
     assert (outcome.reason, outcome.claim.summary, len(fake.requests)) == ("", "Wrote it.", 2)
     (note,) = outcome.notes
-    assert note.startswith(f"{BROKE_OFF}budget: loop: [limits] tokens = 2000 are used up (")
+    assert note.startswith(f"{BROKE_OFF}budget: loop: [limits] tokens = 2000: 1")
     assert [ended["completed"] for ended in drive.events("on_session_end")] == [True, False]
 
 

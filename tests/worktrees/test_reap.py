@@ -11,7 +11,9 @@ import pytest
 
 import bookbag
 from school.errors import WorktreeError
+from school.review.budget import used_by
 from school.settings import Settings
+from school.system import files
 from school.worktrees import GitLeafWorktrees, SchoolClone, TeacherTrees, layout, reap, snapshot
 from school.worktrees.salvage import salvage
 from tests.support import git
@@ -310,3 +312,29 @@ def test_a_torn_record_of_a_bead_that_nobody_knows_is_only_listed(
     path.write_text("{")
     assert _rows(school) == {path.name: ("kept", ""), workspace.path.name: ("kept", "")}
     assert path.read_text() == "{"
+
+
+@pytest.mark.parametrize(
+    ("last", "output", "cost"),
+    [({"cost_usd": 0.25}, 1000, 0.75), ({"cost_usd": None}, 1000, None), ({"output_tokens": "x"}, 500, 1.0)],
+)
+def test_what_the_model_of_a_dead_leaf_had_used_counts(
+    place: tuple[dict[str, Any], SchoolClone],
+    school: Settings,
+    last: dict[str, Any],
+    output: int,
+    cost: float | None,
+) -> None:
+    """Else each kill would make the budget whole again."""
+    bag, _ = place
+    bookbag.write_bookbag(**{**NEEDED, **bag, "status": "running"})
+    GitLeafWorktrees(school).create(bag)
+    transcript = school.outputs_dir / ONE / "transcript.jsonl"
+    files.ensure_dir(transcript.parent)
+    first = {"requests": 1, "input_tokens": 3000, "output_tokens": 500, "cost_usd": 0.5}
+    for usage in ({}, first, {**first, **last}):
+        files.append_json_line(transcript, {"kind": "assistant", "usage": usage})
+    saved = salvage(ONE, reason="conductor_died", settings=school)
+    assert saved is not None
+    assert saved["usage"] == {"requests": 2, "input_tokens": 6000, "output_tokens": output, "cost_usd": cost}
+    assert used_by(saved) == (6000 + output, cost or 0)

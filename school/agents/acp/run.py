@@ -330,12 +330,17 @@ class _Lead:
     # --- limits and terminals ---------------------------------------------------------------------------
 
     def _used(self, usage: object) -> None:
-        """Add up what the agent says it used: some count their session, some each turn by itself."""
+        """Add up what the agent says it used: some count their session, whose counts never fall, some each turn by itself."""
         if not isinstance(usage, dict):
             return
-        for ours, theirs in (("input_tokens", "inputTokens"), ("output_tokens", "outputTokens")):
-            count, known = whole(usage.get(theirs)), int(self.turns.usage.get(ours) or 0)
-            self.turns.usage[ours] = count if count >= known else known + count
+        counts = {
+            "input_tokens": whole(usage.get("inputTokens")),
+            "output_tokens": whole(usage.get("outputTokens")),
+        }
+        known = {name: int(self.turns.usage.get(name) or 0) for name in counts}
+        whole_session = all(count >= known[name] for name, count in counts.items())
+        for name, count in counts.items():
+            self.turns.usage[name] = count if whole_session else known[name] + count
 
     def _spent(self) -> str:
         """Why there is no further turn; '' where there may be."""

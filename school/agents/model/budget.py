@@ -48,8 +48,8 @@ class Budget:
             needed = self.used_tokens + self._input(growth) + ANSWER_TOKENS_MIN
             if needed > self.tokens:
                 return "budget", (
-                    f"[limits] tokens = {self.tokens} are used up ({self.used_tokens}; the next request needs about "
-                    f"{needed - self.used_tokens})"
+                    f"[limits] tokens = {self.tokens}: {self.used_tokens} are used, and the next request needs about "
+                    f"{needed - self.used_tokens}"
                 )
         return "", ""
 
