@@ -85,10 +85,10 @@ def test_room_is_left_on_the_disk_for_others():
         from school.system import processes
         from school.system.gauge import Bounds
         disk = Path(os.environ["DISK"])
-        for reserve in (8_000_000, 60_000_000):
+        for reserve in (12_000_000, 60_000_000):
             bounds = Bounds(reserve_bytes=reserve, folders=(disk,))
             done = processes.run(
-                ["sh", "-c", "for n in 1 2 3 4 5 6 7 8 9 10; do head -c 6000000 /dev/zero > f$n; sleep 0.2; done"],
+                ["sh", "-c", "for n in $(seq 20); do head -c 3000000 /dev/zero > f$n; sleep 0.2; done"],
                 cwd=disk, env=dict(os.environ), limits=processes.RunLimits(20, bounds=bounds), marker="m")
             room = os.statvfs(disk)
             print(done.reason, room.f_bavail * room.f_frsize > 0, done.detail.partition(":")[0])
