@@ -12,9 +12,12 @@ Errors: none; what vanishes during a look is not there.
 # ruff: noqa: PTH123 - /proc is read by plain names, quickly
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -169,9 +172,8 @@ def _share(pid: int) -> int:
     return int(line.split()[1]) * 1024 if line else -1
 
 
-def _size(folders: tuple[Path, ...], since: float = float("-inf")) -> int:
-    """What lies in *folders* takes on disk, if changed after *since*; a file with several names counts once."""
-    total, seen = 0, set()
+def _entries(folders: tuple[Path, ...]) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
+    """Everything below *folders*, links not followed; what vanishes or may not be looked at is passed over."""
     todo = [os.fspath(folder) for folder in folders]
     while todo:
         try:
@@ -179,30 +181,29 @@ def _size(folders: tuple[Path, ...], since: float = float("-inf")) -> int:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         todo.append(entry.path)
-                    status = entry.stat(follow_symlinks=False)
-                    if status.st_ino not in seen and status.st_ctime >= since:
-                        seen.add(status.st_ino)
-                        total += status.st_blocks * _BLOCK
+                    with contextlib.suppress(FileNotFoundError):
+                        yield entry, entry.stat(follow_symlinks=False)
         except OSError:
             continue
+
+
+def _size(folders: tuple[Path, ...], since: float = float("-inf")) -> int:
+    """What lies in *folders* takes on disk, if changed after *since*; a file with several names counts once."""
+    total, seen = 0, set()
+    for _, status in _entries(folders):
+        if status.st_ino not in seen and status.st_ctime >= since:
+            seen.add(status.st_ino)
+            total += status.st_blocks * _BLOCK
     return total
 
 
 def free(folders: tuple[Path, ...], since: float) -> None:
     """Remove the large plain files below *folders* that were changed after *since* (seconds of the wall clock)."""
-    todo = [os.fspath(folder) for folder in folders]
-    while todo:
-        try:
-            with os.scandir(todo.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        todo.append(entry.path)
-                        continue
-                    status = entry.stat(follow_symlinks=False)
-                    if status.st_blocks * _BLOCK >= FREE_BYTES_MIN and status.st_ctime >= since:
-                        Path(entry.path).unlink()
-        except OSError:
-            continue
+    for entry, status in _entries(folders):
+        large = stat.S_ISREG(status.st_mode) and status.st_blocks * _BLOCK >= FREE_BYTES_MIN
+        if large and status.st_ctime >= since:
+            with contextlib.suppress(OSError):
+                Path(entry.path).unlink()
 
 
 def half_of_room(folders: tuple[Path, ...]) -> int | None:
