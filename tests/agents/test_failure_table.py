@@ -137,6 +137,8 @@ WAITED = "it waited for an answer of its model"
 MUTE = "it never began: perhaps it waits for a login"
 NOTHING = "its turn ended without a word and without a call"
 ODD_TEXT = '{"method": "session/update", "params": {"update": {"sessionUpdate": "agent_message_chunk", "content": {"text": "\\ud800"}}}}\n'
+SAYS_IN_LINES = "import sys; print('Please log\\nin to go on.\\nPassword: ', flush=True); sys.exit(1)"
+ODD_START = "import sys; sys.exit('zed: no such profile')"
 WAITS = "import sys, time; print('Please log in at https://x.invalid', flush=True); time.sleep(60)"
 
 
@@ -160,12 +162,14 @@ WAITS = "import sys, time; print('Please log in at https://x.invalid', flush=Tru
         (acp([["raw", "\udcff\udcfe\n"], ["raw", ODD_TEXT], ["say", " said."]]), OPEN, "\\\\ud800 said."),
         (acp([["at", "session", "error", -32000, "Authentication required"]]), ("failed", "login", False), "required"),
         (python("import sys; sys.exit('not logged in ' + input('Trust? ')[:9])"), ("failed", "login", False), "not logged in"),
+        (python(SAYS_IN_LINES), ("failed", "login", False), "Please log\\nin to go on"),
+        (python(ODD_START), ("failed", "unavailable", False), "no such profile"),
         (python(WAITS), ("failed", "unavailable", False), "Please log in at"),
         (acp([["at", "initialize", "mute"]]), ("failed", "unavailable", False), MUTE),
     ],
     ids=[
         "down", "500", "500 in its answer", "401 in its answer", "429", "hang", "hang at work", "empty", "no reply",
-        "malformed", "nothing", "claim alone", "137", "300 KB", "undecodable", "login", "stdin", "prompts", "mute",
+        "malformed", "nothing", "claim alone", "137", "300 KB", "undecodable", "login", "stdin", "login in lines", "odd start", "prompts", "mute",
     ],
 )  # fmt: skip
 def test_an_acp_agent_that_fails(

@@ -37,11 +37,12 @@ def never_began(outcome: AgentOutcome, end: End, printed: str, now: datetime) ->
     """Put into *end* why no session was opened: what was *printed* may say, and who is mute waits for somebody."""
     words = "\n".join(part for part in (printed, outcome.output.strip()[-_PRINTED_CHARS:]) if part)
     end.waiting = NEVER_BEGAN + (f"; it wrote: {printed}" if printed else "")
-    meant = fault(words, now)
-    if meant.reason and outcome.reason in ("", "exit") and end.reason in ("", "exit", "unavailable"):
+    if outcome.reason in ("", "exit") and end.reason in ("", "exit", "unavailable"):
+        meant = fault(words, now)
         how = end.detail or outcome.detail or "ended before it opened a session"
-        end.reason, end.retry_at = meant.reason, meant.retry_at
-        end.detail = bounded(f"{how}; it wrote: {words}", DETAIL_BYTES_MAX)
+        # It was told of no task yet: whatever ended it, no work of its own did.
+        end.reason, end.retry_at = meant.reason or "unavailable", meant.retry_at
+        end.detail = bounded(f"{how}; it wrote: {words}" if words else how, DETAIL_BYTES_MAX)
 
 
 def waited(reason: str, quiet_s: float, job: Job) -> str:

@@ -2,14 +2,16 @@
 
 A ``Transport`` of the library: ``send`` and ``receive`` move messages, None is the end. What is no JSON object is passed over
 (some agents print a greeting), but no more than ``JUNK_MAX`` times in a row: then the agent speaks no ACP, and for us
-its output ends. ``fault`` says so, ``printed`` is the last that it wrote of that kind. A line of any length costs no more memory than the talk allows, and an agent that asks
-without taking answers is read no further while ``OPEN_MAX`` of its requests wait for one.
+its output ends. ``fault`` says so, ``printed`` is the last that it wrote of that kind, a few lines of it. A line of any length
+costs no more memory than the talk allows, and an agent that asks without taking answers is read no further while ``OPEN_MAX``
+of its requests wait for one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from typing import Any, Final
 
 from school.agents.talk import LineTooLong, Wire
@@ -17,6 +19,8 @@ from school.agents.talk import LineTooLong, Wire
 JUNK_MAX: Final = 200
 OPEN_MAX: Final = 64
 SHOWN: Final = 200
+# A prompt for somebody to log in takes more lines than one.
+SHOWN_LINES: Final = 5
 
 
 class Transport:
@@ -24,11 +28,16 @@ class Transport:
 
     def __init__(self, wire: Wire) -> None:
         self.fault = ""
-        self.printed = ""
+        self._printed: deque[str] = deque(maxlen=SHOWN_LINES)
         self._gone = False
         self._wire = wire
         self._turn = asyncio.Lock()
         self._open = asyncio.Semaphore(OPEN_MAX)
+
+    @property
+    def printed(self) -> str:
+        """The last lines that were no messages."""
+        return "\n".join(self._printed)
 
     async def send(self, message: dict[str, Any]) -> None:
         """Send one message; ConnectionError when the agent is gone or does not read what we ask of it."""
@@ -66,10 +75,11 @@ class Transport:
                 if "method" in message and "id" in message:
                     await self._open.acquire()
                 return message
-            junk += bool(line.strip())
-            self.printed = line[:SHOWN].decode("utf-8", "backslashreplace").strip() or self.printed
+            if words := line[:SHOWN].decode("utf-8", "backslashreplace").strip():
+                junk += 1
+                self._printed.append(words)
             if junk > JUNK_MAX:
-                self.fault = f"it speaks no ACP; it wrote: {self.printed}"
+                self.fault = f"it speaks no ACP; it wrote: {self._printed[-1]}"
         return None
 
     async def close(self) -> None:

@@ -330,7 +330,10 @@ class _Lead:
     # --- limits and terminals ---------------------------------------------------------------------------
 
     def _used(self, usage: object) -> None:
-        """Add up what the agent says it used: some count their session, whose counts never fall, some each turn by itself."""
+        """Take what the agent says it used: by the protocol (``Usage`` of its schema) that is of all turns so far, and never falls.
+
+        Some count each turn by itself, which shows where a count falls; it is added then.
+        """
         if not isinstance(usage, dict):
             return
         counts = {

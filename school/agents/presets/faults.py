@@ -31,7 +31,7 @@ _QUOTA: Final = re.compile(
     re.IGNORECASE,
 )
 _LOGIN: Final = re.compile(
-    r"\b401\b|\b403\b|unauthori[sz]ed|not logged in|log ?in first|please (?:run|log|sign)[^.]{0,30}log ?in|/login"
+    r"\b401\b|\b403\b|unauthori[sz]ed|not logged in|log ?in first|please (?:log|sign) ?in\b|please (?:run|log|sign)[^.]{0,30}log ?in|/login"
     r"|invalid.?(?:x-)?api.?key|incorrect api key|missing (?:environment variable|api key)|no api key"
     r"|api key (?:is )?(?:missing|required|not set)|authentication|credentials?\b|no inference provider"
     r"|no provider (?:is )?configured",
@@ -79,7 +79,8 @@ class Fault(NamedTuple):
 
 def fault(said: str, now: datetime) -> Fault:
     """What the error *said* means, at *now*."""
-    part = said[:TEXT_CHARS_MAX]
+    # Prompts and errors are broken into lines anywhere.
+    part = " ".join(said[:TEXT_CHARS_MAX].split())
     if _QUOTA.search(part):
         return Fault("quota", reset_in(part, now))
     if _LOGIN.search(part):
