@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,72 @@ def test_each_spelling_is_masked() -> None:
     assert mask.text("?q=a%22b%2Fc%5Cd%20%C3%A9%3F&r") == "?q=[masked X_TOKEN]&r"
     assert mask.text("pg://me:hun%2Fter2two@h/d") == "pg://me:[masked DATABASE_URL]@h/d"
     assert mask.text("hun/ter2two") == "[masked DATABASE_URL]"
+
+
+# Bytes before the key, so that it begins at each place in a group of three.
+@pytest.mark.parametrize("before", ["", "a", "bc", "user:"])
+@pytest.mark.parametrize("encode", [base64.standard_b64encode, base64.urlsafe_b64encode])
+@pytest.mark.parametrize("key", [KEY, "ab1>>>???zz9", "hunter2!"])
+def test_base64_is_masked_wherever_the_key_begins(before: str, encode: Any, key: str) -> None:
+    mask = Mask.from_environment((), {"X_KEY": key})
+    said = encode(f"{before}{key}, and more".encode())
+    shown = mask.data(b"see " + said + b" end")
+    assert b"[masked X_KEY]" in shown
+    # What is left of the key are at most the two characters that it shares with its neighbours.
+    others = len(shown) - len("see [masked X_KEY] end")
+    assert others <= (len(before) + len(", and more")) * 4 / 3 + 4
+    assert mask.text(said.decode()) != said.decode()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"736b2d4162633132332f6465662b3435363d676869",
+        b"736B2D4162633132332F6465662B3435363D676869",
+        b"sk-Abc123%2Fdef%2B456%3Dghi",
+        b"sk-Abc123%2fdef%2b456%3dghi",
+        b"ihg=654+fed/321cbA-ks",
+        base64.b64encode(KEY.encode()),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 19, 64])
+def test_an_encoded_key_is_masked_across_chunks(masked: Mask, said: bytes, size: int) -> None:
+    raw = b"a word, " + said + b"\nend\n"
+    stream = masked.stream()
+    out = b"".join(stream(raw[at : at + size]) for at in range(0, len(raw), size)) + stream(b"", final=True)
+    assert out == b"a word, [masked OPENAI_API_KEY]\nend\n"
+
+
+def test_many_keys_are_found_like_one() -> None:
+    mask = Mask.from_environment((), {f"K{n}_KEY": f"sk-{n:04}-live-9fJ2kQ7xW4nB8" for n in range(40)})
+    assert mask.data(b"it is sk-0007-live-9fJ2kQ7xW4nB8.") == b"it is [masked K7_KEY]."
+    assert mask.data(b"it is 8Bn4Wx7Qk2Jf9-evil-9000-ks.") == b"it is [masked K9_KEY]."
+    harmless = b"sk-0007-live /a/long/path/with/0123456789abcdef0123456789abcdef\n" * 50
+    assert mask.data(harmless) is harmless
+
+
+def test_short_numbers_backwards_are_left_alone() -> None:
+    mask = Mask.from_environment((), {"DB_PASSWORD": "1234567890123"})
+    assert mask.text("3210987654321") == "3210987654321"
+    assert Mask.from_environment((), {"A_KEY": "abc-1234"}).text("4321-cba") == "4321-cba"
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ('KEY = "sk-Abc" + "123/def+456=ghi"', [0]),
+        ("x = 1\nKEY = (\n  'sk-Abc123'\n  f'/def+456'\n  r\"=ghi\"\n)", [2]),
+        ('x\n  "sk-Abc123/" \\\n  "def+456=ghi"', [1]),
+        ('"".join(["sk-Abc", "123/def", "+456=ghi"])', [0]),
+        ("const k = `sk-Abc` +\n  `123/def+456=ghi`;", [0]),
+        ('"c2stQWJjMTIz" "L2RlZis0NTY9Z2hp"', [0]),
+        ('a = "sk-Abc"\nb = "123/def+456"', []),
+        ("sk-Abc and then some", []),
+    ],
+)
+def test_a_key_in_pieces_is_found_where_it_begins(masked: Mask, text: str, places: list[int]) -> None:
+    assert masked.pieced(text.split("\n")) == places
+    assert masking.pieced(text.split("\n")) == places
 
 
 def test_the_longer_of_two_secrets_wins_and_lines_of_a_key_count() -> None:

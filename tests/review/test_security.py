@@ -1,13 +1,18 @@
 """Of added lines, compared with base: dangers, secrets, hidden text, words to the judge; and no noise."""
 
+import base64
+
 import pytest
 
+from school.masking import Mask
 from school.review.checks.unseen import mixed_names, steering, unseen
+from school.system import redaction
 from tests.review.support import CALC, CORE, Judged, classes, is_bad
 
 # Put together here, so that no scanner takes this file for a leak.
 AWS = "AKIA" + "QYLPMN5HFIQR7XYA"
 GITHUB = "ghp_" + "wWPw5k4aXcaT4fNP0UcnZwJUVFk6LO0pINUx"
+OURS = "sk-live-9fJ2kQ7xW4nB8vT1"
 
 
 @pytest.mark.parametrize(
@@ -197,3 +202,41 @@ def test_nothing_hides_behind_a_long_line_or_a_missing_suffix(judged):
     assert classes(judged.one("security", program)) == {"dangerous_code": "HIGH"}
     far = {"calc/far.py": "x = '" + " " * 6000 + f"'; KEY = '{AWS}'\n"}
     assert ("secret", "CRITICAL") in classes(judged.one("security", far)).items()
+
+
+@pytest.fixture
+def ours():
+    redaction.install(Mask.from_environment((), {"SOME_API_KEY": OURS}))
+    yield
+    redaction.install(None)
+
+
+@pytest.mark.usefixtures("ours")
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (f"WORD = '{OURS}'\n", 1),
+        (f"\nWORD = '{base64.b64encode(b'a' + OURS.encode()).decode()}'\n", 2),
+        (f"WORD = '{OURS.encode().hex().upper()}'\n", 1),
+        (f"WORD = '{OURS[::-1]}'\n", 1),
+        (f"X = 1\nWORD = '{OURS[:9]}' + '{OURS[9:]}'\n", 2),
+        (f"X = 1\nWORD = (\n    '{OURS[:9]}'\n    '{OURS[9:]}'\n)\n", 3),
+    ],
+)
+def test_a_key_of_the_environment_is_found_encoded_and_in_pieces(judged, content, line):
+    found = judged.one("security", {"calc/word.py": content}).findings
+    assert [
+        (f.severity, f.citation)
+        for f in found
+        if f.issue_class == "secret" and "environment" in f.description
+    ] == [("CRITICAL", f"calc/word.py:{line}")]
+
+
+@pytest.mark.usefixtures("ours")
+def test_a_key_of_the_environment_is_found_in_what_is_no_text_and_not_where_it_was(judged):
+    found = judged.one("security", {"data/word.bin": b"\0\1" + OURS.encode() + b"\0"}).findings
+    assert [(f.severity, f.issue_class, f.citation) for f in found] == [
+        ("CRITICAL", "secret", "data/word.bin")
+    ]
+    half = {"calc/word.py": f"A = '{OURS[:9]}'\nB = 1\n"}
+    assert judged.one("security", half).findings == []

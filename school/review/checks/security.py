@@ -23,6 +23,7 @@ from school.review.checks.ruff import Row, run_ruff
 from school.review.checks.secret_lines import secrets_in
 from school.review.checks.unseen import mixed_names, steering, unseen
 from school.review.checks.work import LINK, SUBMODULE, Findings, News, Touched, Work
+from school.system import redaction
 from school.wording import printable
 
 # What ruff's bandit rules weigh here; what is not listed is LOW or noise (asserts, bare subprocess calls).
@@ -181,7 +182,7 @@ def _content(findings: Findings, work: Work, file: Touched, news: News) -> None:
         _characters(findings, file, line, at, prose=prose)
         _steering(findings, file, line, at)
         _danger(findings, file, line, at, prose=prose)
-    _known_secrets(findings, file, added)
+    _known_secrets(findings, work, file, added)
     if not _LOCKS.search(file.path):
         _secrets(findings, file, added, prose=prose)
 
@@ -271,17 +272,23 @@ def _weight(file: Touched, severity: Severity, *, prose: bool) -> Severity:
     return severity
 
 
-def _known_secrets(findings: Findings, file: Touched, added: list[tuple[int, str]]) -> None:
-    """What is a key in this teacher's own environment is one wherever it stands."""
-    for number, line in added:
-        if masking.text(line) != line:
-            findings.add(
-                "CRITICAL",
-                "secret",
-                "An added line holds a secret of the environment in which this runs.",
-                f"{file.path}:{number}",
-                "Read it from the environment, and revoke it: the work keeps it in its history.",
-            )
+def _known_secrets(findings: Findings, work: Work, file: Touched, added: list[tuple[int, str]]) -> None:
+    """What is a key in this teacher's own environment is one wherever it stands, encoded or put together too."""
+    whole = [number for number, line in added if masking.text(line) != line]
+    pieced = {added[index][0] for index in masking.pieced([line for _, line in added])}
+    places = [f"{file.path}:{number}" for number in whole]
+    places += [f"{file.path}:{number}" for number in sorted(pieced - set(whole))]
+    before, after = work.blobs.get(file.old_oid, b""), work.blobs.get(file.new_oid, b"")
+    if work.binary(file) and redaction.data(after) != after and redaction.data(before) == before:
+        places.append(file.path)
+    for place in places:
+        findings.add(
+            "CRITICAL",
+            "secret",
+            "What is added holds a secret of the environment in which this runs.",
+            place,
+            "Read it from the environment, and revoke it: the work keeps it in its history.",
+        )
 
 
 def _secrets(findings: Findings, file: Touched, added: list[tuple[int, str]], *, prose: bool) -> None:
