@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -363,6 +365,39 @@ def test_the_last_line_for_people(school, repo, capfd):
     assert not any("does not count" in line for line in out)
     assert out[-1].startswith("accepted ")
     assert out[-1].endswith("no_change 0")
+
+
+LOADS = "import pickle\n\n\ndef load(raw):\n    return pickle.loads(raw)"
+
+
+def test_what_was_found_in_accepted_work_is_in_the_document(tasks):
+    def there(path):
+        return [{"text": "it is there", "check": ["test", "-f", path]}]
+
+    document = tasks(
+        task("loads", run=add("calc/loads.py", LOADS), accept=there("calc/loads.py")),
+        task("plain", run=add("docs/plain.md", "Plain."), accept=there("docs/plain.md")),
+    )[1]
+    loads, plain = document["tasks"]
+    assert (loads["outcome"], plain["outcome"]) == ("accepted", "accepted")
+    assert {"severity": "MEDIUM", "issue_class": "dangerous_code", "citation": "calc/loads.py:5"} in loads[
+        "findings"
+    ]
+    assert loads["refused"] == plain["refused"] == 0
+    assert plain["findings"] == []
+
+
+def test_people_are_told_what_was_found_in_accepted_work(school, repo, capfd):
+    code = f"import pathlib; pathlib.Path('calc/loads.py').write_text({LOADS + chr(10)!r})"
+    argv = ["--task", "Add loads", "--run", shlex.join(["python3", "-c", code]), "--sync"]
+    conductor.entry(["--repo", str(repo), *argv, "--accept", "there", "--check", "test -f calc/loads.py"])
+    out = capfd.readouterr().out
+    (at_once,) = [line for line in out.splitlines() if "add-loads: accepted" in line]
+    assert "MEDIUM dangerous_code" in at_once
+    assert re.search(
+        r"accepted with \d findings?: .*, branch school/add-loads; more: show executor-", at_once
+    )
+    assert re.search(r"\n  accepted with \d findings?: .*\n  more:   python conductor.py show executor-", out)
 
 
 def test_people_are_told_where_work_lies_that_became_no_branch(school, repo, capfd):

@@ -7,11 +7,13 @@ attempt. Nothing is cached that the disk does not hold.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import bookbag
+from school.contracts import TEACHER_ROLES
 from school.errors import BookbagCorruptedError, BookbagInvalidError
 from school.supervisor.plan import Plan
 from school.supervisor.rounds import Board, TaskState
@@ -19,6 +21,8 @@ from school.supervisor.states import Action
 from school.tasks import Task, TaskLedger
 
 SENTENCE_CHARACTERS_MAX: Final = 1000
+KINDS_SHOWN_MAX: Final = 3
+_WEIGHT: Final = {"CRITICAL": 0, "HIGH": 1, "MEDIUM": 2, "LOW": 3}
 
 Bag = Mapping[str, Any]
 
@@ -41,6 +45,28 @@ def why_ended(bag: Bag) -> str:
         return _short(f"{first['issue_class']}: {first['description']}") + more
     reason, summary = bag.get("reason") or "", bag.get("summary") or ""
     return _short(": ".join(part for part in (reason, summary) if part))
+
+
+def remarks(bag: Bag) -> str:
+    """What there is to know of work that was accepted all the same, in a few words; '' where there is nothing."""
+    found = Counter(f"{f.get('severity')} {f.get('issue_class')}" for f in bag.get("findings") or [])
+    kinds = sorted(found, key=lambda kind: _WEIGHT.get(kind.partition(" ")[0], 0))
+    named = [f"{kind} ({found[kind]})" if found[kind] > 1 else kind for kind in kinds[:KINDS_SHOWN_MAX]]
+    more = ", …" if len(kinds) > KINDS_SHOWN_MAX else ""
+    many = found.total()
+    parts = [f"{many} finding{'s' if many > 1 else ''}: {', '.join(named)}{more}"] if many else []
+    if denied := refused(bag):
+        parts.append(f"{denied} thing{'s' if denied > 1 else ''} that its checks tried or left")
+    return "with " + " and ".join(parts) if parts else ""
+
+
+def refused(bag: Bag) -> int:
+    """How many things the commands of the teachers' checks tried in vain or left behind, each counted once."""
+    lenses = [
+        lens for role in TEACHER_ROLES for lens in (bag.get(f"{role}_review") or {}).get("lenses") or []
+    ]
+    receipts = [receipt for lens in lenses for receipt in lens.get("receipts") or []]
+    return len({line for receipt in receipts for line in receipt.get("refused") or []})
 
 
 def _short(text: str) -> str:

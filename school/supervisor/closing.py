@@ -3,7 +3,8 @@
 REVIEWED: the score is journalled, then entered (``score``). SCORED and FAILED: the commit is brought into the user's
 repository as ``refs/school/<bead>``, accepted work is delivered as a branch, the task's ledger is told, the record is
 archived, and what the leaf left is removed (``close``). BLOCKED: the same without the archive, since a human still
-has to look (``park``). So does a bead whose verdicts have no review files (``unproven``) or whose branch is refused for
+has to look (``park``). Work that was not accepted and holds a secret stays in our own clone, and the record says so
+(``withheld``). Set aside as BLOCKED is a bead whose verdicts have no review files (``unproven``) or whose branch is refused for
 good (``not_delivered``; ``readmit`` lets the delivery be tried again); what may go better by itself is raised and tried
 again by the next run.
 
@@ -24,6 +25,7 @@ from typing import Any, Final
 
 import bookbag
 from school.changes import Change
+from school.contracts import TEACHER_ROLES
 from school.errors import BookbagInvalidError, ConfigError, GitError, WorktreeError
 from school.records.derive import outcome_of
 from school.review.filed import unfiled
@@ -48,6 +50,8 @@ LOG_BYTES_MAX: Final = 1024 * 1024
 # Why a bead was set aside, before the colon.
 UNPROVEN: Final = "unproven"
 NOT_DELIVERED: Final = "not_delivered"
+# Why work is not brought into the user's repository, and what such a finding is called.
+LEAK: Final = "secret"
 
 Bag = Mapping[str, Any]
 # (bag, repository, clone) to {branch, commit}; handed in, since delivery stands beside this room, not below it.
@@ -150,6 +154,11 @@ class Closing:
         commit = self.clone.ref(ref) if ref else ""
         if not commit or self._named(commit):
             return
+        if self._shows_secret(self.clone.ref(f"{commit}^"), commit):
+            self.told(
+                f"work that a run left unsaved holds a secret; it is in {self.clone.path}, {ref}, and nowhere else"
+            )
+            return
         try:
             publish(self.clone, self.repository, commit, ref)
             self.told(f"work that a run left unsaved is saved as {ref}")
@@ -221,12 +230,36 @@ class Closing:
                 f"{bag['bead']}: its commit {head} is not in {self.clone.path}; nothing can be published"
             )
             return {}
+        if self._holds_secret(bag):
+            self.told(
+                f"{bag['bead']}: its work holds a secret, so it stays in our own clone; `recover {bag['bead']}` brings it"
+            )
+            return {"withheld": LEAK}
         wanted = f"refs/school/{bag['bead']}"
         ref = publish_beside(self.clone, self.repository, head, wanted)
         if ref == wanted:
             return {}
         self.told(f"{bag['bead']}: somebody else's {wanted} names another commit and stays; its own is {ref}")
         return {"published_ref": ref}
+
+    def _holds_secret(self, bag: Bag) -> bool:
+        """Whether work that is not accepted was turned down for a secret, or plainly adds one that is known here."""
+        if bag.get("outcome") == "accepted" or bag.get("accepted"):
+            return False
+        lenses = [
+            lens for role in TEACHER_ROLES for lens in (bag.get(f"{role}_review") or {}).get("lenses") or []
+        ]
+        found = [finding for lens in lenses for finding in lens.get("findings") or []]
+        if any(f.get("issue_class") == LEAK and f.get("severity") in ("CRITICAL", "HIGH") for f in found):
+            return True
+        return self._shows_secret(str(bag.get("base_commit") or ""), str(bag["head_commit"]))
+
+    def _shows_secret(self, base: str, head: str) -> bool:
+        if redaction.installed() is None or not base or not self.clone.has(base, head):
+            return False
+        patch = Change.of(Git(git_dir=self.clone.path), base, head).patch(PATCH_BYTES_MAX)[0]
+        added = b"\n".join(line for line in patch.splitlines() if line.startswith(b"+"))
+        return redaction.data(added) != added
 
     def _archive_files(self, bag: Bag) -> dict[str, bytes | Path]:
         """What the archive keeps beside the record: brief, output, diff, what the agent said, the leaf's log."""

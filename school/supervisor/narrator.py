@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from school.contracts import TEACHER_ROLES
 from school.settings import Settings
-from school.supervisor.board import Bag, View, why_ended
+from school.supervisor.board import Bag, View, remarks, why_ended
 from school.supervisor.plan import Plan
 from school.supervisor.rounds import TaskState
 from school.supervisor.screen import Row, Screen
@@ -61,9 +61,16 @@ class Narrator:
     def ended(self, bag: Bag, state: TaskState) -> None:
         self._say_verdicts(bag)
         outcome = bag.get("outcome", "")
-        said = outcome if outcome in ("accepted", "no_change") else f"{outcome}: {why_ended(bag)}"
+        well = outcome in ("accepted", "no_change")
+        said = outcome if well else f"{outcome}: {why_ended(bag)}"
+        known = remarks(bag) if well else ""
         branch = (bag.get("delivered") or {}).get("branch")
-        self.screen.say(f"{state.id}: {said}" + (f", branch {branch}" if branch else ""))
+        self.screen.say(
+            f"{state.id}: {said}"
+            + (f" {known}" if known else "")
+            + (f", branch {branch}" if branch else "")
+            + (f"; more: show {bag['bead']}" if known else "")
+        )
 
     def salvaged(self, bag: Bag) -> None:
         self.screen.say(

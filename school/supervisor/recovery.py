@@ -6,6 +6,8 @@ delivered ``--all`` brings only what its branch does not hold. A working tree th
 before is saved first. The branches are ``recovered/<bead>``, and with ``-agent`` (the commits that the agent made itself),
 ``-rescue`` (what its own new ignore rules hid, or no commit of ours can hold) and ``-earlier-…`` (what a later snapshot replaced) behind it.
 
+Work that was kept out of the repository because it holds a secret is only named by ``--all``, and brought when its bead is named.
+
 A branch that exists is never moved: where it names the commit it is the answer, else the new one gets a suffix. Doing it twice
 changes nothing. Errors: ConfigError for a bead that nobody knows; what is wrong with one bead alone is told in its row.
 """
@@ -115,9 +117,18 @@ def _rows(
         if clone is None:
             return [{**row, "detail": "the school clone is gone, and the work with it"}]
         found = _saved(bag, clone)
+        if every and bag.get("withheld"):
+            return [
+                {
+                    **row,
+                    "detail": f"it holds a {bag['withheld']} and stays in our clone: `recover {bead}` brings it",
+                }
+            ]
         if every and bag.get("delivered"):
             found = [saved for saved in found if saved.suffix.startswith("-rescue")]
         rows = [{**row, **_brought(bead, saved, repository, clone)} for saved in found]
+        if bag.get("withheld"):
+            rows = [{**one, "detail": f"it holds a {bag['withheld']}; {one['detail']}"} for one in rows]
     except (SchoolError, OSError) as error:
         return [{**row, "detail": str(error)}]
     if unsaved:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from school.supervisor.board import Register, bag_of, why_ended
+from school.supervisor.board import Register, bag_of, refused, remarks, why_ended
 from school.supervisor.plan import Plan
 from school.supervisor.rounds import TaskState, counts, last_line
 from school.worktrees import Repository, SchoolClone, clone_for
 
 SIGNALLED: Final = 128
+FINDINGS_MAX: Final = 20
 _ENDED_WITHOUT_BRANCH: Final = ("rejected", "failed", "blocked")
 # (bag, repository, clone, row) to the lines that say how to look and how to merge.
 Instructions = Callable[[Mapping[str, Any], Repository, SchoolClone, Mapping[str, str]], list[str]]
@@ -37,6 +38,8 @@ def task_row(state: TaskState, outcome: str, reason: str) -> dict[str, Any]:
     bag = (bag_of(state.bead) if state.bead else None) or {}
     delivered = bag.get("delivered") or {}
     published = bag.get("head_commit") if bag.get("head_commit") != bag.get("base_commit") else ""
+    withheld = str(bag.get("withheld") or "")
+    found = (bag.get("findings") or [])[:FINDINGS_MAX]
     return {
         "id": state.id,
         "outcome": outcome,
@@ -46,8 +49,15 @@ def task_row(state: TaskState, outcome: str, reason: str) -> dict[str, Any]:
         "coo_verdict": bag.get("coo_verdict", ""),
         "branch": delivered.get("branch", ""),
         "commit": delivered.get("commit") or published or "",
-        "ref": str(bag.get("published_ref") or f"refs/school/{state.bead}") if published else "",
+        "ref": str(bag.get("published_ref") or f"refs/school/{state.bead}")
+        if published and not withheld
+        else "",
         "reason": reason or (why_ended(bag) if outcome == "rejected" else ""),
+        "withheld": withheld,
+        "findings": [
+            {name: f.get(name, "") for name in ("severity", "issue_class", "citation")} for f in found
+        ],
+        "refused": refused(bag),
     }
 
 
@@ -80,6 +90,9 @@ def for_people(result: Result, instructions: Instructions) -> Iterator[str]:
                 bag, result.plan.repository, clone_for(bag, settings=result.plan.settings), row
             )
             yield from (f"  {line}" for line in found)
+            if known := remarks(bag):
+                yield f"  accepted {known}"
+                yield f"  more:   python conductor.py show {row['bead']}"
         elif row["bead"] and row["outcome"] in _ENDED_WITHOUT_BRANCH and result.plan is not None:
             yield from _undelivered(row, result.plan.repository)
         elif row["outcome"] == "expired" and row["reason"].startswith("budget: "):
@@ -98,6 +111,9 @@ def _undelivered(row: Mapping[str, Any], repository: Repository) -> Iterator[str
     kept = there and not git.ok("diff-tree", "--quiet", f"{ref}^", ref)
     yield f"\n{row['id']}: {row['outcome']}" + (f", its work is kept as {ref}:" if kept else ":")
     yield f"  why:    python conductor.py show {bead}"
+    if row.get("withheld"):
+        yield "  it holds a secret, so its work stays in our own clone, and nothing of it is in your repository"
+        yield f"  bring:  python conductor.py recover {bead} --repo {place}"
     if kept:
         yield f"  look:   git -C {place} show {ref}"
         yield f"  keep:   git -C {place} branch {bead} {ref}"

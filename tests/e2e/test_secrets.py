@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import sys
@@ -23,6 +24,8 @@ for part in (key[:7], key[7:15], key[15:] + "\\n"):
     sys.stdout.write(part); sys.stdout.flush()
 sys.stderr.write("to stderr " + key[:10]); sys.stderr.flush()
 sys.stderr.write(key[10:] + "\\n" + json.dumps({"k": key})); sys.stderr.flush()
+import base64
+print("encoded", base64.b64encode(b"me:" + key.encode()).decode(), key.encode().hex(), key[::-1], flush=True)
 open("calc/extra.py", "w").write(f"WORD = {key!r}\\n")
 json.dump({"status": "done", "summary": f"used {key}", "blockers": [other]}, open(os.environ["SCHOOL_RESULT"], "w"))
 """
@@ -65,7 +68,8 @@ def test_a_key_that_an_agent_prints_appears_nowhere(
     said = done.stdout + done.stderr
     assert "rejected 1" in said if setup_exit == "0" else "failed 1" in said or "blocked 1" in said, said
     assert KEY[:9].lower() not in said  # nor in the id that is made of the task's text
-    for secret in (KEY, OTHER):
+    encoded = (base64.b64encode(b"me:" + KEY.encode()).decode()[6:-4], KEY.encode().hex(), KEY[::-1])
+    for secret in (KEY, OTHER, *encoded):
         assert secret not in said
         found = subprocess.run(
             # What the agent wrote into its tree is the work, and lies in the teachers' trees as it is.
@@ -83,8 +87,11 @@ def test_a_key_that_an_agent_prints_appears_nowhere(
         assert {"stdout", "stderr", "diff.patch", "brief.json", "prompt.md"} <= {
             Path(name).name for name in kept.splitlines()
         }
-        bead_ref = git(repo, "for-each-ref", "--format=%(refname)", "refs/school")
-        assert KEY in git(
-            repo, "show", f"{bead_ref.splitlines()[0]}:calc/extra.py"
-        )  # the work itself is whole
+        # The work itself is whole, and in the repository only once it is asked for.
+        assert git(repo, "for-each-ref", "refs/school") == ""
+        assert "its work holds a secret, so it stays in our own clone" in said
+        bead = said.partition("conductor.py recover ")[2].split()[0]
+        recover = [sys.executable, str(ROOT / "conductor.py"), "--repo", str(repo), "recover", bead]
+        subprocess.run(recover, check=True, capture_output=True, timeout=60)
+        assert KEY in git(repo, "show", f"recovered/{bead}:calc/extra.py")
     assert git(repo, "rev-parse", "HEAD") == before

@@ -14,16 +14,19 @@ import pytest
 import bookbag
 from school import delivery
 from school.contracts import dump
+from school.masking import Mask
 from school.settings import Settings
 from school.status.check import check_document
 from school.supervisor.closing import Closing
+from school.supervisor.recovery import recover
 from school.supervisor.upkeep import retry
-from school.system import files
+from school.system import files, redaction
 from school.tasks import Task, TaskLedger
 from tests.building import State
 from tests.support import ROOT, git
 
 TASK = Task(id="fix-parse", task="Fix it.")
+KEY = "sk-live-9fJ2kQ7xW4nB8vT1"
 
 
 @pytest.fixture
@@ -298,6 +301,70 @@ def test_a_name_of_ours_beside_a_taken_one_is_found_again(state: State, closing:
     refs = git(state.repo, "for-each-ref", "--format=%(refname) %(objectname)", "refs/school").splitlines()
     assert refs == [f"refs/school/{bead} {state.base}", f"refs/school/{bead}-2 {head}"]
     assert bag_of(bead)["published_ref"] == f"refs/school/{bead}-2"
+
+
+def leaked(state: State, how: str) -> str:
+    """A bead that was turned down, or that failed, with a key in its work."""
+    if how == "failed":
+        bead = state.running(TASK)
+        head, tree = state.commit({"calc/word.py": f"WORD = '{KEY.encode().hex()}'\n"})
+        ended = {"status": "failed", "reason": "timeout", "head_commit": head, "tree": tree}
+        bookbag.update_bookbag(bead, lambda bag: {**bag, **ended}, by="leaf")
+        return bead
+    bead = state.written(TASK)
+    made = state.review(bead, "cto", "FAIL")
+    for finding in (finding for lens in made.review.lenses for finding in lens.findings):
+        finding.issue_class = "secret"
+    files.ensure_dir(state.settings.reviews_dir)
+    files.create_json(state.review_path(made), dump(made))
+    entered = {"cto_verdict": "FAIL", "cto_review": dump(made.review)}
+    bookbag.update_bookbag(bead, lambda bag: {**bag, **entered}, by="cto")
+    state.judge(bead, "coo")
+    return bead
+
+
+@pytest.mark.parametrize("how", ["rejected", "failed"])
+def test_work_that_holds_a_secret_stays_in_our_clone_until_it_is_asked_for_by_name(state: State, how: str):
+    told: list[str] = []
+    ledger = TaskLedger(state.settings, state.repository.key)
+    closing = Closing(state.settings, state.repository, state.clone, delivery.deliver, ledger, told.append)
+    bead = leaked(state, how)
+    head = bag_of(bead)["head_commit"]
+    redaction.install(Mask.from_environment((), {"SOME_API_KEY": KEY}))
+    try:
+        assert how == "failed" or closing.score(bag_of(bead))
+        assert closing.close(bag_of(bead))
+    finally:
+        redaction.install(None)
+    bag = bookbag.read_archived(bead)
+    assert bag is not None
+    assert (bag["outcome"], bag["withheld"]) == (how, "secret")
+    assert told == [
+        f"{bead}: its work holds a secret, so it stays in our own clone; `recover {bead}` brings it"
+    ]
+    assert not state.repository.git().ok("cat-file", "-e", head)
+    assert git(state.repo, "for-each-ref", "refs/school") == ""
+    assert failing(state) == []
+
+    (row,) = recover([], state.repo, state.settings)
+    assert (row["branch"], row["detail"]) == (
+        "", f"it holds a secret and stays in our clone: `recover {bead}` brings it"
+    )  # fmt: skip
+    assert not state.repository.git().ok("cat-file", "-e", head)
+    (row,) = recover([bead], state.repo, state.settings)
+    assert row["detail"].startswith("it holds a secret; git -C ")
+    assert git(state.repo, "rev-parse", row["branch"]) == head
+
+
+def test_accepted_work_is_published_whatever_it_holds(state: State, closing: Closing):
+    bead = state.reviewed(task=TASK, changed={"calc/word.py": f"WORD = '{KEY}'\n"})
+    redaction.install(Mask.from_environment((), {"SOME_API_KEY": KEY}))
+    try:
+        assert closing.score(bag_of(bead))
+        assert closing.close(bag_of(bead))
+    finally:
+        redaction.install(None)
+    assert git(state.repo, "for-each-ref", "--format=%(refname)", "refs/school") == f"refs/school/{bead}"
 
 
 def test_saved_work_of_which_a_killed_run_fetched_the_objects_only_gets_its_ref(
