@@ -242,6 +242,11 @@ def _facts(bag: Mapping[str, Any]) -> list[tuple[str, ...]]:
         ("base", bag.get("base_commit")),
         ("head", bag.get("head_commit")),
         ("ref", bag.get("ref")),
+        (
+            "withheld",
+            bag.get("withheld")
+            and f"it holds a {bag['withheld']}: in our own clone until `recover` is asked for it",
+        ),
         ("branch", delivered.get("branch")),
         ("repository", bag.get("repo")),
         ("worktree", "" if bag.get("state") in ("BLOCKED", "DISPOSED") else bag.get("worktree")),
