@@ -379,3 +379,20 @@ def test_saved_work_of_which_a_killed_run_fetched_the_objects_only_gets_its_ref(
     state.clone.git.run("update-ref", "refs/school/another", head)
     closing.rescue("refs/school/another")  # no news
     assert git(state.repo, "for-each-ref", "--format=%(refname)", "refs/school") == ref
+
+
+def test_unsaved_work_that_holds_a_key_is_not_published_either(state: State):
+    told: list[str] = []
+    ledger = TaskLedger(state.settings, state.repository.key)
+    closing = Closing(state.settings, state.repository, state.clone, delivery.deliver, ledger, told.append)
+    head, _ = state.commit({"calc/word.py": f"WORD = '{KEY[::-1]}'\n"})
+    state.clone.git.run("update-ref", "refs/school/lost", head)
+    redaction.install(Mask.from_environment((), {"SOME_API_KEY": KEY}))
+    try:
+        closing.rescue("refs/school/lost")
+    finally:
+        redaction.install(None)
+    assert told == [
+        f"work that a run left unsaved holds a secret; it is in {state.clone.path}, refs/school/lost, and nowhere else"
+    ]
+    assert git(state.repo, "for-each-ref", "refs/school") == ""
